@@ -1,0 +1,1 @@
+//! An embedded in-memory Kafka broker with a real group coordinator.

@@ -1,0 +1,1 @@
+//! Kafka connections, metadata and one-round-trip calls.

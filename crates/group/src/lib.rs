@@ -1,0 +1,1 @@
+//! The Kafka group protocol as two pure state machines.

@@ -1,0 +1,1 @@
+//! A supervised Kafka consumer-group member.

@@ -1,0 +1,1 @@
+//! Bounded encoding and decoding of the Kafka protocol.

@@ -1,0 +1,1 @@
+//! Typed telemetry events with bridges to tracing and metrics.

@@ -1,0 +1,1 @@
+//! Programs that embed Kohort; see the `examples` folder.

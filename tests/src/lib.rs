@@ -1,0 +1,1 @@
+//! Integration, interop and documentation tests of Kohort; see the `tests` folder.
