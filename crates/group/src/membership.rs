@@ -1,0 +1,357 @@
+//! A member's side of the classic group protocol, as a pure state machine.
+//!
+//! # Driving it
+//! Feed every happening to [`Membership::handle`] with the time it is, perform the [`Effects`] it returns in
+//! their order, and keep one timer for [`Membership::deadline`], at which [`Input::Deadline`] is due. `now`
+//! must not go backwards. Every question carries a *round*; an answer to another round is dropped.
+//!
+//! # How it thinks
+//! An input changes what is known (`join`, `commit`, `heartbeat`, `handover`, `ending`); then `advance` asks
+//! whatever the state still lacks: a coordinator, a join, offsets, a commit. So a coordinator found again, a
+//! timer or a late answer all lead through the same door.
+
+mod commit;
+pub mod config;
+mod ending;
+mod handover;
+mod heartbeat;
+pub mod io;
+mod join;
+pub mod state;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use kohort_protocol::TopicPartition;
+
+pub use self::config::MembershipConfig;
+pub use self::io::{
+    Answer, Beat, CloseReport, Effect, Effects, ExitKind, Failure, GroupMembershipOperation, Hook, Input,
+    LeaveOutcome, Node, Notice, Question, RejoinReason, StartPosition, TerminalCause,
+};
+pub use self::state::{MemberState, TRANSITIONS};
+
+use crate::backoff::Backoff;
+use crate::crash_window::CrashWindow;
+use crate::offsets::Ledger;
+use crate::seed::Seeded;
+use crate::verdict::Forget;
+
+/// A member of one group, from its start to its end. See the module for how to drive it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Membership {
+    config: MembershipConfig,
+    chance: Seeded,
+    state: MemberState,
+    started: bool,
+    rounds: u64,
+
+    /// Kept over a coordinator move and a lost generation; forgotten on UNKNOWN_MEMBER_ID only.
+    member_id: String,
+    /// −1 when the member has none.
+    generation: i32,
+    /// Invariant: the assignor chosen by the coordinator while `generation` stands.
+    protocol_name: Option<String>,
+
+    coordinator: Option<Node>,
+    lookup: join::Lookup,
+    /// The one group question that is open besides lookups, commits and the metadata watch.
+    open: Option<(u64, join::Open)>,
+    joining: Backoff,
+    /// No group question before this.
+    not_before: Option<Instant>,
+    leadership: Option<join::Leadership>,
+    storm: join::Storm,
+
+    assignment: BTreeSet<TopicPartition>,
+    /// Partitions of the assignment whose committed offset is not known yet.
+    awaiting_offsets: BTreeSet<TopicPartition>,
+    workers_running: bool,
+
+    ledger: Ledger,
+    committing: commit::Committing,
+
+    heartbeat: heartbeat::Heart,
+    crashes: CrashWindow,
+
+    handover: Option<handover::Handover>,
+    ending: Option<ending::Ending>,
+}
+
+impl Membership {
+    /// A membership that has not started. The same seed gives the same jitter.
+    pub fn new(config: MembershipConfig, seed: u64) -> Self {
+        Self {
+            chance: Seeded::new(seed),
+            state: MemberState::Unjoined,
+            started: false,
+            rounds: 0,
+            member_id: String::new(),
+            generation: -1,
+            protocol_name: None,
+            coordinator: None,
+            lookup: join::Lookup::new(config.backoff),
+            open: None,
+            joining: Backoff::new(config.backoff),
+            not_before: None,
+            leadership: None,
+            storm: join::Storm::default(),
+            assignment: BTreeSet::new(),
+            awaiting_offsets: BTreeSet::new(),
+            workers_running: false,
+            ledger: Ledger::new(),
+            committing: commit::Committing::new(config.backoff),
+            heartbeat: heartbeat::Heart::default(),
+            crashes: CrashWindow::new(config.crash_rejoin_max_restarts, config.crash_rejoin_window),
+            handover: None,
+            ending: None,
+            config,
+        }
+    }
+
+    /// Takes one input at `now` and says what to do, in order.
+    #[must_use]
+    pub fn handle(&mut self, input: Input, now: Instant) -> Effects {
+        let mut fx = Effects::new();
+        if self.state.is_final() {
+            if let (Input::Close { .. }, MemberState::Left) = (&input, self.state) {
+                fx.push(Effect::Closed(CloseReport::default()));
+            }
+            return fx;
+        }
+        match input {
+            Input::Start => self.started = true,
+            Input::Deadline => self.on_deadline(now, &mut fx),
+            Input::Answered { round, answer } => self.on_answer(round, answer, now, &mut fx),
+            Input::HeartbeatStarted { incarnation } => self.heartbeat.started(incarnation),
+            Input::HeartbeatExited { incarnation, exit } => self.on_heartbeat_exit(incarnation, exit, now, &mut fx),
+            Input::HeartbeatStartFailed { error } => {
+                self.on_heartbeat_crash(ExitKind::StartFailed(error), now, &mut fx);
+            }
+            Input::Beat { epoch, beat } => self.on_beat(epoch, beat, now, &mut fx),
+            Input::Drained { round } => self.on_drained(round, now, &mut fx),
+            Input::Released { round, aborted } => self.on_released(round, aborted, now, &mut fx),
+            Input::Handled { generation, partition, position, records } => {
+                if generation == self.generation {
+                    self.ledger.handled(&partition, position, records);
+                }
+            }
+            Input::PositionReset { generation, partition, offset } => {
+                if generation == self.generation {
+                    self.ledger.reset(partition, offset);
+                }
+            }
+            Input::Commit => self.committing.asked = true,
+            Input::WorkersGaveUp { partition, cause } => {
+                self.terminate(TerminalCause::WorkersGaveUp { partition, cause }, now, &mut fx);
+            }
+            Input::Close { operation, deadline } => self.on_close(operation, deadline, now, &mut fx),
+        }
+        self.advance(now, &mut fx);
+        fx
+    }
+
+    /// When [`Input::Deadline`] is due next; `None` while nothing waits for time.
+    pub fn deadline(&self) -> Option<Instant> {
+        if self.state.is_final() {
+            return None;
+        }
+        [
+            self.lookup_deadline(),
+            self.not_before,
+            self.leadership_deadline(),
+            self.commit_deadline(),
+            self.heartbeat.rejoin_at,
+            self.fence_deadline(),
+            self.handover.as_ref().map(|handover| handover.deadline),
+            self.ending.as_ref().and_then(|ending| ending.timer()),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Where the member stands.
+    pub fn state(&self) -> MemberState {
+        self.state
+    }
+
+    /// The member id, empty before the coordinator gave one.
+    pub fn member_id(&self) -> &str {
+        &self.member_id
+    }
+
+    /// The generation, −1 outside of one.
+    pub fn generation(&self) -> i32 {
+        self.generation
+    }
+
+    /// The coordinator, if known.
+    pub fn coordinator(&self) -> Option<&Node> {
+        self.coordinator.as_ref()
+    }
+
+    /// The partitions assigned in this generation.
+    pub fn assignment(&self) -> &BTreeSet<TopicPartition> {
+        &self.assignment
+    }
+
+    /// The committed offset of an assigned partition, if known.
+    pub fn committed(&self, partition: &TopicPartition) -> Option<i64> {
+        self.ledger.committed(partition)
+    }
+
+    /// When the coordinator last proved that it counts this member in.
+    pub fn last_good_heartbeat(&self) -> Option<Instant> {
+        self.heartbeat.last_good
+    }
+
+    /// Heartbeat crashes in the window at `now`.
+    pub fn crashes_in_window(&self, now: Instant) -> u32 {
+        self.crashes.count(now)
+    }
+
+    /// Is the member closing, or ending for a terminal reason?
+    pub fn is_ending(&self) -> bool {
+        self.ending.is_some() || self.state.is_final()
+    }
+
+    fn on_deadline(&mut self, now: Instant, fx: &mut Effects) {
+        if self.ending.as_ref().and_then(|ending| ending.timer()).is_some_and(|at| at <= now) {
+            self.on_ending_deadline(fx);
+            return;
+        }
+        if self.fence_deadline().is_some_and(|at| at <= now) {
+            self.rejoin(RejoinReason::SessionExpired, Forget::Generation, now, fx);
+        }
+        if self.handover.as_ref().is_some_and(|handover| handover.deadline <= now) {
+            self.on_handover_deadline(now, fx);
+        }
+        if self.heartbeat.rejoin_at.is_some_and(|at| at <= now) {
+            self.rejoin(RejoinReason::HeartbeatCrash, Forget::Nothing, now, fx);
+        }
+        if self.not_before.is_some_and(|at| at <= now) {
+            self.not_before = None;
+        }
+    }
+
+    /// An answer finds its question by its round; whatever belongs to another round is dropped here.
+    fn on_answer(&mut self, round: u64, answer: Result<Answer, Failure>, now: Instant, fx: &mut Effects) {
+        if self.lookup.asked == Some(round) {
+            self.lookup.asked = None;
+            self.on_coordinator(answer, now, fx);
+        } else if self.committing.asked_in(round) {
+            self.on_committed(answer, now, fx);
+        } else if self.leadership.as_ref().is_some_and(|leadership| leadership.asked == Some(round)) {
+            self.on_watched_metadata(answer, now, fx);
+        } else if let Some((_, open)) = self.open.take_if(|(asked, _)| *asked == round) {
+            self.on_group_answer(open, answer, now, fx);
+        }
+    }
+
+    /// Asks whatever the state still lacks. Idempotent: called after every input.
+    fn advance(&mut self, now: Instant, fx: &mut Effects) {
+        if !self.started || self.state.is_final() {
+            return;
+        }
+        self.advance_lookup(now, fx);
+        match self.state {
+            MemberState::Unjoined => self.advance_join(now, fx),
+            MemberState::CompletingRebalance => self.advance_sync(now, fx),
+            MemberState::Stable => {
+                self.advance_offsets(now, fx);
+                self.advance_commit(now, fx);
+                self.advance_watch(now, fx);
+            }
+            MemberState::Revoking | MemberState::PrepareLeaving => self.advance_handover(now, fx),
+            MemberState::Leaving => self.advance_leave(now, fx),
+            MemberState::PreparingRebalance | MemberState::Left | MemberState::Fatal => {}
+        }
+        self.advance_heartbeat(fx);
+    }
+
+    /// The only place where the state changes.
+    fn to(&mut self, next: MemberState, fx: &mut Effects) {
+        debug_assert!(self.state.may_become(next), "{} may not become {next}", self.state);
+        fx.push(Effect::Notice(Notice::State { from: self.state, to: next }));
+        self.state = next;
+        // The heart follows the state at once, so that no beat is armed when a JoinGroup or LeaveGroup goes out.
+        self.advance_heartbeat(fx);
+    }
+
+    fn ask(&mut self, to: Option<Node>, question: Question, within: Duration, fx: &mut Effects) -> u64 {
+        self.rounds += 1;
+        fx.push(Effect::Ask { round: self.rounds, to, question, within });
+        self.rounds
+    }
+
+    /// Gives up the generation and joins again: hands partitions over first if there are any.
+    fn rejoin(&mut self, reason: RejoinReason, forget: Forget, now: Instant, fx: &mut Effects) {
+        self.heartbeat.rejoin_at = None;
+        let identity_gone = forget != Forget::Nothing;
+        if self.ending.is_some() {
+            if identity_gone {
+                self.forget(forget);
+                self.lose_while_ending(now, fx);
+            }
+            return;
+        }
+        match self.state {
+            MemberState::Revoking => {
+                if identity_gone {
+                    self.forget(forget);
+                    self.lose_handover(now, fx);
+                }
+                return;
+            }
+            MemberState::Unjoined | MemberState::PreparingRebalance | MemberState::CompletingRebalance => {
+                self.forget(forget);
+            }
+            MemberState::Stable => {
+                fx.push(Effect::Notice(Notice::Rebalance { reason, generation: self.generation }));
+                self.forget(forget);
+                self.leadership = None;
+                self.open = None;
+                self.awaiting_offsets.clear();
+                if self.workers_running {
+                    self.to(MemberState::Revoking, fx);
+                    self.begin_handover(now, self.config.handover_timeout(), identity_gone, fx);
+                    return;
+                }
+                self.give_up_assignment(if identity_gone { Hook::Lost } else { Hook::Revoked }, fx);
+            }
+            _ => return,
+        }
+        self.open = None;
+        self.leadership = None;
+        if self.state != MemberState::Unjoined {
+            self.to(MemberState::Unjoined, fx);
+        }
+    }
+
+    fn forget(&mut self, forget: Forget) {
+        match forget {
+            Forget::Nothing => {}
+            Forget::Generation => self.generation = -1,
+            Forget::Identity => {
+                self.generation = -1;
+                self.member_id.clear();
+            }
+        }
+    }
+
+    /// The assignment is over; says so once.
+    fn give_up_assignment(&mut self, hook: Hook, fx: &mut Effects) {
+        self.workers_running = false;
+        self.ledger.clear();
+        self.committing.forget();
+        self.awaiting_offsets.clear();
+        let partitions: Vec<_> = std::mem::take(&mut self.assignment).into_iter().collect();
+        if !partitions.is_empty() {
+            fx.push(Effect::Notice(match hook {
+                Hook::Revoked => Notice::Revoked(partitions),
+                Hook::Lost => Notice::Lost(partitions),
+            }));
+        }
+    }
+}

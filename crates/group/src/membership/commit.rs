@@ -1,0 +1,196 @@
+//! When and how offsets are committed, and what the coordinator's answer means.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use kohort_protocol::messages::{OffsetCommitPartition, OffsetCommitRequest, OffsetCommitTopic};
+use kohort_protocol::{ErrorCode, TopicPartition};
+
+use super::heartbeat::reason_of;
+use super::{Answer, Effect, Effects, Failure, Membership, Notice, Question, TerminalCause};
+use crate::backoff::{Backoff, BackoffConfig};
+use crate::verdict::{GroupApi, Verdict, verdict};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Committing {
+    in_flight: Option<(u64, Vec<(TopicPartition, i64)>)>,
+    /// Somebody wants what is handled committed now.
+    pub(super) asked: bool,
+    /// When the interval is over; set when the first work after a commit appears.
+    due: Option<Instant>,
+    backoff: Backoff,
+    not_before: Option<Instant>,
+}
+
+impl Committing {
+    pub(super) fn new(backoff: BackoffConfig) -> Self {
+        Self { in_flight: None, asked: false, due: None, backoff: Backoff::new(backoff), not_before: None }
+    }
+
+    pub(super) fn asked_in(&self, round: u64) -> bool {
+        self.in_flight.as_ref().is_some_and(|(asked, _)| *asked == round)
+    }
+
+    /// The generation is over: an answer that still comes belongs to nobody.
+    pub(super) fn forget(&mut self) {
+        self.in_flight = None;
+        self.asked = false;
+        self.due = None;
+        self.not_before = None;
+        self.backoff.reset();
+    }
+}
+
+impl Membership {
+    /// Only while a commit is possible and wanted does its time count.
+    pub(super) fn commit_deadline(&self) -> Option<Instant> {
+        if self.committing.in_flight.is_some() || self.coordinator.is_none() || !self.ledger.is_dirty() {
+            return None;
+        }
+        let paced = self.committing.not_before;
+        match self.state {
+            super::MemberState::Stable if self.committing.asked => paced,
+            super::MemberState::Stable => self.committing.due.max(paced),
+            super::MemberState::Revoking | super::MemberState::PrepareLeaving if self.handover_commits() => paced,
+            _ => None,
+        }
+    }
+
+    pub(super) fn advance_commit(&mut self, now: Instant, fx: &mut Effects) {
+        if !self.ledger.is_dirty() {
+            self.committing.asked = false;
+            self.committing.due = None;
+            return;
+        }
+        let due = *self.committing.due.get_or_insert(now + self.config.commit_interval);
+        if due <= now || self.committing.asked || self.ledger.unacknowledged() >= self.config.commit_threshold {
+            self.commit_now(now, fx);
+        }
+    }
+
+    /// Sends what is dirty, one commit in flight at a time.
+    pub(super) fn commit_now(&mut self, now: Instant, fx: &mut Effects) {
+        if self.committing.in_flight.is_some()
+            || self.generation < 0
+            || self.committing.not_before.is_some_and(|at| at > now)
+        {
+            return;
+        }
+        let Some(to) = self.coordinator.clone() else { return };
+        self.committing.not_before = None;
+        self.committing.asked = false;
+        self.committing.due = None;
+        let offsets = self.ledger.begin_commit();
+        if offsets.is_empty() {
+            return;
+        }
+        let mut topics: BTreeMap<&str, Vec<OffsetCommitPartition>> = BTreeMap::new();
+        for (partition, offset) in &offsets {
+            topics.entry(&partition.topic).or_default().push(OffsetCommitPartition {
+                partition: partition.partition,
+                offset: *offset,
+                leader_epoch: -1,
+                metadata: None,
+            });
+        }
+        let request = OffsetCommitRequest {
+            group_id: self.config.group_id.clone(),
+            generation: self.generation,
+            member_id: self.member_id.clone(),
+            group_instance_id: None,
+            topics: topics
+                .into_iter()
+                .map(|(name, partitions)| OffsetCommitTopic { name: name.to_owned(), partitions })
+                .collect(),
+        };
+        let within = self.config.request_timeout;
+        let round = self.ask(Some(to), Question::CommitOffsets(request), within, fx);
+        self.committing.in_flight = Some((round, offsets));
+    }
+
+    pub(super) fn on_committed(&mut self, answer: Result<Answer, Failure>, now: Instant, fx: &mut Effects) {
+        let Some((_, offsets)) = self.committing.in_flight.take() else { return };
+        let response = match answer {
+            Ok(Answer::Committed(response)) => response,
+            Ok(_) => return self.commit_unanswered(&offsets, "an answer to another request".into(), now, fx),
+            Err(Failure::ClientDied(detail)) => {
+                return self.terminate(TerminalCause::ClientDied { detail }, now, fx);
+            }
+            Err(Failure::Unsupported(detail)) => {
+                return self.terminate(TerminalCause::Unsupported { detail }, now, fx);
+            }
+            Err(failure) => return self.commit_unanswered(&offsets, failure.to_string(), now, fx),
+        };
+        let mut codes: BTreeMap<TopicPartition, ErrorCode> = BTreeMap::new();
+        for topic in response.topics {
+            for partition in topic.partitions {
+                codes.insert(TopicPartition::new(topic.name.as_str(), partition.partition), partition.error);
+            }
+        }
+        let mut committed = Vec::new();
+        let mut failed: BTreeMap<ErrorCode, usize> = BTreeMap::new();
+        for (partition, offset) in &offsets {
+            // A partition that the answer leaves out is as good as unanswered.
+            let code = codes.get(partition).copied().unwrap_or(ErrorCode::UnknownServerError);
+            match verdict(GroupApi::OffsetCommit, code) {
+                Verdict::Success => {
+                    self.ledger.commit_succeeded(partition);
+                    committed.push((partition.clone(), *offset));
+                    continue;
+                }
+                Verdict::Surface => self.ledger.commit_refused(partition),
+                _ => self.ledger.commit_failed(partition),
+            }
+            *failed.entry(code).or_default() += 1;
+        }
+        if !committed.is_empty() {
+            if let Some(ending) = &mut self.ending {
+                ending.report.committed.extend(committed.iter().cloned());
+            }
+            fx.push(Effect::Notice(Notice::Committed(committed)));
+        }
+        if failed.is_empty() {
+            self.committing.backoff.reset();
+            self.lookup.backoff.reset();
+        }
+        for (code, partitions) in failed {
+            self.on_commit_error(code, partitions, now, fx);
+        }
+    }
+
+    fn on_commit_error(&mut self, code: ErrorCode, partitions: usize, now: Instant, fx: &mut Effects) {
+        let verdict = verdict(GroupApi::OffsetCommit, code);
+        let retriable = matches!(verdict, Verdict::Retry | Verdict::FindCoordinator);
+        fx.push(Effect::Notice(Notice::CommitFailed { reason: code.to_string(), partitions, retriable }));
+        match verdict {
+            Verdict::Success | Verdict::Surface | Verdict::Log | Verdict::JoinWithGivenId => {}
+            Verdict::Retry => self.pace_commit(now),
+            Verdict::FindCoordinator => {
+                self.pace_commit(now);
+                self.lose_coordinator(Some(GroupApi::OffsetCommit), code.to_string(), now, fx);
+            }
+            Verdict::Rejoin(forget) => self.rejoin(reason_of(forget), forget, now, fx),
+            Verdict::Fenced => self.terminate(TerminalCause::FencedInstanceId, now, fx),
+            Verdict::Unauthorized => self.terminate(TerminalCause::GroupAuthorizationFailed, now, fx),
+            Verdict::Refused => self.refused(GroupApi::OffsetCommit, code, String::new(), now, fx),
+        }
+    }
+
+    fn commit_unanswered(&mut self, offsets: &[(TopicPartition, i64)], reason: String, now: Instant, fx: &mut Effects) {
+        for (partition, _) in offsets {
+            self.ledger.commit_failed(partition);
+        }
+        fx.push(Effect::Notice(Notice::CommitFailed {
+            reason: reason.clone(),
+            partitions: offsets.len(),
+            retriable: true,
+        }));
+        self.pace_commit(now);
+        self.lose_coordinator(Some(GroupApi::OffsetCommit), reason, now, fx);
+    }
+
+    fn pace_commit(&mut self, now: Instant) {
+        self.committing.asked = true;
+        self.committing.not_before = Some(now + self.committing.backoff.next(&mut self.chance));
+    }
+}

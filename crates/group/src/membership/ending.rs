@@ -1,0 +1,262 @@
+//! The end of a member: a close (KIP-1092) or a terminal reason. Both run the same way: hand partitions over,
+//! leave the group if it is to be left, say so, be over; and both are bounded by a deadline.
+
+use std::time::Instant;
+
+use kohort_protocol::messages::{LeaveGroupRequest, LeaveGroupResponse, LeaveMember};
+use kohort_protocol::{ErrorCode, TopicPartition};
+
+use super::handover::Handover;
+use super::join::Open;
+use super::{
+    Answer, CloseReport, Effect, Effects, Failure, GroupMembershipOperation, Hook, LeaveOutcome, MemberState,
+    Membership, Question, TerminalCause,
+};
+use crate::verdict::{GroupApi, Verdict, verdict};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Ending {
+    kind: Kind,
+    deadline: Instant,
+    leave: bool,
+    pub(super) report: CloseReport,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Kind {
+    Close,
+    Terminal(TerminalCause),
+}
+
+impl Ending {
+    pub(super) fn timer(&self) -> Option<Instant> {
+        Some(self.deadline)
+    }
+}
+
+impl Membership {
+    pub(super) fn on_close(
+        &mut self,
+        operation: GroupMembershipOperation,
+        deadline: Instant,
+        now: Instant,
+        fx: &mut Effects,
+    ) {
+        match &mut self.ending {
+            Some(Ending { kind: Kind::Close, deadline: earlier, .. }) => *earlier = deadline.min(*earlier),
+            Some(_) => {}
+            None => {
+                let leave = operation != GroupMembershipOperation::RemainInGroup;
+                self.begin_ending(Kind::Close, deadline, leave, false, now, fx);
+            }
+        }
+        if self.ending.as_ref().is_some_and(|ending| ending.deadline <= now) {
+            self.on_ending_deadline(fx);
+        }
+    }
+
+    /// Ends the member for good. The first reason stands; while closing, it only makes the close poorer.
+    pub(super) fn terminate(&mut self, cause: TerminalCause, now: Instant, fx: &mut Effects) {
+        // A member that the group still counts in hands over and leaves; one that is out stays silent.
+        let counted_in = matches!(
+            cause,
+            TerminalCause::CrashLoop { .. } | TerminalCause::Crashed { .. } | TerminalCause::WorkersGaveUp { .. }
+        );
+        if let Some(ending) = &mut self.ending {
+            if !counted_in {
+                ending.leave = false;
+                self.generation = -1;
+                if self.state == MemberState::Leaving {
+                    self.finish_ending(fx);
+                } else {
+                    self.lose_while_ending(now, fx);
+                }
+            }
+            return;
+        }
+        let deadline = now + self.config.terminal_timeout;
+        self.begin_ending(Kind::Terminal(cause), deadline, counted_in, !counted_in, now, fx);
+    }
+
+    pub(super) fn refused(&mut self, api: GroupApi, code: ErrorCode, detail: String, now: Instant, fx: &mut Effects) {
+        self.terminate(TerminalCause::Refused { api, code, detail }, now, fx);
+    }
+
+    fn begin_ending(&mut self, kind: Kind, deadline: Instant, leave: bool, lost: bool, now: Instant, fx: &mut Effects) {
+        let total = deadline.saturating_duration_since(now);
+        self.ending = Some(Ending { kind, deadline, leave, report: CloseReport::default() });
+        self.open = None;
+        self.leadership = None;
+        self.not_before = None;
+        self.heartbeat.rejoin_at = None;
+        self.awaiting_offsets.clear();
+        if lost {
+            self.generation = -1;
+        }
+        match self.state {
+            MemberState::Revoking => {
+                self.to(MemberState::PrepareLeaving, fx);
+                self.hasten_handover(now, total);
+                if lost {
+                    self.lose_handover(now, fx);
+                }
+            }
+            MemberState::Stable if self.workers_running => {
+                self.to(MemberState::PrepareLeaving, fx);
+                // A tenth is kept for the LeaveGroup.
+                self.begin_handover(now, total * 9 / 10, lost, fx);
+            }
+            _ => {
+                // In the middle of a rebalance nothing is left to revoke.
+                self.give_up_assignment(if self.generation < 0 { Hook::Lost } else { Hook::Revoked }, fx);
+                self.leave_or_finish(now, fx);
+            }
+        }
+    }
+
+    /// The generation went while the member ends.
+    pub(super) fn lose_while_ending(&mut self, now: Instant, fx: &mut Effects) {
+        if let Some(ending) = &mut self.ending
+            && self.member_id.is_empty()
+        {
+            ending.leave = false;
+        }
+        self.lose_handover(now, fx);
+    }
+
+    pub(super) fn finish_ending_handover(
+        &mut self,
+        handover: &Handover,
+        aborted: Vec<TopicPartition>,
+        uncommitted: Vec<TopicPartition>,
+        now: Instant,
+        fx: &mut Effects,
+    ) {
+        if let Some(ending) = &mut self.ending {
+            ending.report.forced |= handover.cut_short || !aborted.is_empty();
+            ending.report.dropped.extend(aborted);
+            ending.report.dropped.extend(uncommitted);
+            ending.report.dropped.sort();
+            ending.report.dropped.dedup();
+        }
+        self.leave_or_finish(now, fx);
+    }
+
+    fn leave_or_finish(&mut self, now: Instant, fx: &mut Effects) {
+        if self.leave_request().is_some() && self.coordinator.is_some() {
+            self.to(MemberState::Leaving, fx);
+            self.advance_leave(now, fx);
+        } else {
+            self.finish_ending(fx);
+        }
+    }
+
+    /// A member that never got an id has nothing to leave.
+    fn leave_request(&self) -> Option<LeaveGroupRequest> {
+        let wanted = self.ending.as_ref().is_some_and(|ending| ending.leave);
+        if !wanted || self.member_id.is_empty() {
+            return None;
+        }
+        let reason = match &self.ending {
+            Some(Ending { kind: Kind::Terminal(_), .. }) => "the member ends for a terminal reason",
+            _ => "the member closes",
+        };
+        Some(LeaveGroupRequest {
+            group_id: self.config.group_id.clone(),
+            members: vec![LeaveMember {
+                member_id: self.member_id.clone(),
+                group_instance_id: None,
+                reason: Some(reason.into()),
+            }],
+        })
+    }
+
+    pub(super) fn advance_leave(&mut self, now: Instant, fx: &mut Effects) {
+        let (Some(ending), Some(to), None) = (&self.ending, self.coordinator.clone(), &self.open) else { return };
+        let within = ending.deadline.saturating_duration_since(now).min(self.config.request_timeout);
+        let Some(request) = self.leave_request() else { return };
+        let round = self.ask(Some(to), Question::Leave(request), within, fx);
+        self.open = Some((round, Open::Leave));
+    }
+
+    pub(super) fn on_left(&mut self, answer: Result<Answer, Failure>, now: Instant, fx: &mut Effects) {
+        let outcome = match answer {
+            Ok(Answer::Left(response)) => {
+                let code = first_error(&response);
+                if verdict(GroupApi::LeaveGroup, code) == Verdict::FindCoordinator {
+                    return self.lose_coordinator(Some(GroupApi::LeaveGroup), code.to_string(), now, fx);
+                }
+                if response.members.len() > 1 {
+                    LeaveOutcome::Unconfirmed(format!("an answer for {} members instead of one", response.members.len()))
+                } else if code.is_error() {
+                    LeaveOutcome::Unconfirmed(code.to_string())
+                } else {
+                    LeaveOutcome::Left
+                }
+            }
+            Ok(_) => LeaveOutcome::Unconfirmed("an answer to another request".into()),
+            // Not resent: whether it arrived is unknown, and the session timeout does the rest.
+            Err(failure) => LeaveOutcome::Unconfirmed(failure.to_string()),
+        };
+        if let Some(ending) = &mut self.ending {
+            ending.report.leave = outcome;
+        }
+        self.finish_ending(fx);
+    }
+
+    /// The time is over: what is not done is dropped, and one LeaveGroup goes out if none did.
+    pub(super) fn on_ending_deadline(&mut self, fx: &mut Effects) {
+        if self.handover.take().is_some() {
+            let dropped: Vec<_> = self.ledger.dirty().cloned().collect();
+            if let Some(ending) = &mut self.ending {
+                ending.report.forced = true;
+                ending.report.dropped = dropped;
+            }
+            self.rounds += 1;
+            let within = std::time::Duration::ZERO;
+            fx.push(Effect::ReleaseWorkers { round: self.rounds, hook: Hook::Lost, within });
+            self.give_up_assignment(Hook::Lost, fx);
+        }
+        let request = if self.state == MemberState::Leaving && self.open.is_some() {
+            if let Some(ending) = &mut self.ending {
+                ending.report.leave = LeaveOutcome::Unconfirmed("no answer within the close timeout".into());
+            }
+            None
+        } else {
+            self.leave_request()
+        };
+        if let (Some(request), Some(to)) = (request, self.coordinator.clone()) {
+            if self.state != MemberState::Leaving {
+                self.to(MemberState::Leaving, fx);
+            }
+            self.ask(Some(to), Question::Leave(request), std::time::Duration::ZERO, fx);
+            if let Some(ending) = &mut self.ending {
+                ending.report.leave = LeaveOutcome::Unconfirmed("not waited for: the close timeout was over".into());
+            }
+        }
+        self.finish_ending(fx);
+    }
+
+    fn finish_ending(&mut self, fx: &mut Effects) {
+        let Some(ending) = self.ending.take() else { return };
+        self.open = None;
+        match ending.kind {
+            Kind::Close => {
+                self.to(MemberState::Left, fx);
+                fx.push(Effect::Closed(ending.report));
+            }
+            Kind::Terminal(cause) => {
+                self.to(MemberState::Fatal, fx);
+                fx.push(Effect::Terminate(cause));
+            }
+        }
+    }
+}
+
+/// The top-level code, or that of the only member. An empty list counts as success.
+fn first_error(response: &LeaveGroupResponse) -> ErrorCode {
+    if response.error.is_error() {
+        return response.error;
+    }
+    response.members.iter().map(|member| member.error).find(|code| code.is_error()).unwrap_or_default()
+}

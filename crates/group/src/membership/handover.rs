@@ -1,0 +1,154 @@
+//! Giving partitions back, before a rejoin and before the end: drain → commit → hook.
+//!
+//! 1. *Draining*: workers finish the record in hand and report it.
+//! 2. *Committing*: what is handled is committed, while the generation still stands.
+//! 3. *Releasing*: the `revoked` hook runs, workers end.
+//!
+//! When the generation is gone, only the third step is left, with the `lost` hook. Each step has its share of
+//! the time; then the next begins whatever is missing.
+
+use std::time::{Duration, Instant};
+
+use kohort_protocol::TopicPartition;
+
+use super::{Effect, Effects, Hook, MemberState, Membership};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Handover {
+    step: Step,
+    round: u64,
+    /// When the current step is over.
+    pub(super) deadline: Instant,
+    commit_by: Instant,
+    release_by: Instant,
+    hook: Hook,
+    /// A step ran out of time.
+    pub(super) cut_short: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Step {
+    Draining,
+    Committing,
+    Releasing,
+}
+
+/// A worker that is lost has no more than this to run its hook.
+const LOST_WITHIN: Duration = Duration::from_secs(5);
+/// A driver that was told to kill needs a moment to say that it did; it is not waited for beyond this.
+const GRACE: Duration = Duration::from_secs(1);
+
+impl Membership {
+    /// Begins to give all partitions back, within `total`.
+    pub(super) fn begin_handover(&mut self, now: Instant, total: Duration, lost: bool, fx: &mut Effects) {
+        self.rounds += 1;
+        if lost {
+            self.handover = Some(Handover {
+                step: Step::Releasing,
+                round: self.rounds,
+                deadline: now,
+                commit_by: now,
+                release_by: now + total.min(LOST_WITHIN),
+                hook: Hook::Lost,
+                cut_short: false,
+            });
+            return self.release(now, fx);
+        }
+        let drain = total * 7 / 10;
+        self.handover = Some(Handover {
+            step: Step::Draining,
+            round: self.rounds,
+            deadline: now + drain,
+            commit_by: now + total * 85 / 100,
+            release_by: now + total,
+            hook: Hook::Revoked,
+            cut_short: false,
+        });
+        fx.push(Effect::DrainWorkers { round: self.rounds, within: drain });
+    }
+
+    /// The generation is gone in the middle of a handover: nothing can be committed any more.
+    pub(super) fn lose_handover(&mut self, now: Instant, fx: &mut Effects) {
+        let Some(handover) = &mut self.handover else { return };
+        if handover.step == Step::Releasing {
+            return;
+        }
+        handover.hook = Hook::Lost;
+        handover.release_by = handover.release_by.min(now + LOST_WITHIN);
+        self.release(now, fx);
+    }
+
+    /// A close overtakes the handover of a rejoin: what is left of it must fit into `total`.
+    pub(super) fn hasten_handover(&mut self, now: Instant, total: Duration) {
+        if let Some(handover) = &mut self.handover {
+            handover.deadline = handover.deadline.min(now + total * 6 / 10);
+            handover.commit_by = handover.commit_by.min(now + total * 75 / 100);
+            handover.release_by = handover.release_by.min(now + total * 9 / 10);
+        }
+    }
+
+    pub(super) fn on_drained(&mut self, round: u64, now: Instant, fx: &mut Effects) {
+        if self.handover.as_ref().is_some_and(|handover| handover.round == round && handover.step == Step::Draining) {
+            self.begin_committing(now, fx);
+        }
+    }
+
+    pub(super) fn on_released(&mut self, round: u64, aborted: Vec<TopicPartition>, now: Instant, fx: &mut Effects) {
+        if self.handover.as_ref().is_some_and(|handover| handover.round == round && handover.step == Step::Releasing) {
+            self.finish_handover(aborted, now, fx);
+        }
+    }
+
+    pub(super) fn on_handover_deadline(&mut self, now: Instant, fx: &mut Effects) {
+        let Some(handover) = &mut self.handover else { return };
+        handover.cut_short = true;
+        match handover.step {
+            Step::Draining => self.begin_committing(now, fx),
+            Step::Committing => self.release(now, fx),
+            Step::Releasing => self.finish_handover(Vec::new(), now, fx),
+        }
+    }
+
+    pub(super) fn advance_handover(&mut self, now: Instant, fx: &mut Effects) {
+        if !self.handover.as_ref().is_some_and(|handover| handover.step == Step::Committing) {
+            return;
+        }
+        if self.ledger.is_dirty() {
+            self.commit_now(now, fx);
+        } else {
+            self.release(now, fx);
+        }
+    }
+
+    /// Is a handover waiting for its commit?
+    pub(super) fn handover_commits(&self) -> bool {
+        self.handover.as_ref().is_some_and(|handover| handover.step == Step::Committing)
+    }
+
+    fn begin_committing(&mut self, now: Instant, fx: &mut Effects) {
+        if let Some(handover) = &mut self.handover {
+            handover.step = Step::Committing;
+            handover.deadline = handover.commit_by;
+        }
+        self.advance_handover(now, fx);
+    }
+
+    fn release(&mut self, now: Instant, fx: &mut Effects) {
+        let Some(handover) = &mut self.handover else { return };
+        handover.step = Step::Releasing;
+        handover.deadline = handover.release_by + GRACE;
+        let within = handover.release_by.saturating_duration_since(now);
+        fx.push(Effect::ReleaseWorkers { round: handover.round, hook: handover.hook, within });
+    }
+
+    fn finish_handover(&mut self, aborted: Vec<TopicPartition>, now: Instant, fx: &mut Effects) {
+        let Some(handover) = self.handover.take() else { return };
+        let uncommitted: Vec<_> = self.ledger.dirty().cloned().collect();
+        self.give_up_assignment(handover.hook, fx);
+        if self.ending.is_some() {
+            self.finish_ending_handover(&handover, aborted, uncommitted, now, fx);
+        } else {
+            self.to(MemberState::Unjoined, fx);
+        }
+    }
+}
