@@ -10,8 +10,10 @@
 //! | send a request, read its answer | [`frame::encode_request`], [`frame::decode_response`] |
 //! | serve requests | [`RequestHeader::decode`], [`AnyRequest::decode`], [`frame::encode_response`] |
 //! | agree on a version | [`ApiVersions::negotiate`] |
+//! | read what members tell each other | [`Subscription`], [`Assignment`] |
 
 pub mod api;
+pub mod consumer;
 pub mod error;
 pub mod error_code;
 pub mod frame;
@@ -22,6 +24,7 @@ pub mod topic_partition;
 mod wire;
 
 pub use api::{ApiKey, ApiVersions, VersionRange};
+pub use consumer::{Assignment, Subscription};
 pub use error::{DecodeError, DecodeErrorKind, EncodeError, FrameError};
 pub use error_code::ErrorCode;
 pub use frame::RequestHeader;
