@@ -11,6 +11,7 @@
 //! | serve requests | [`RequestHeader::decode`], [`AnyRequest::decode`], [`frame::encode_response`] |
 //! | agree on a version | [`ApiVersions::negotiate`] |
 //! | read what members tell each other | [`Subscription`], [`Assignment`] |
+//! | read and write records | [`records`] |
 
 pub mod api;
 pub mod consumer;
@@ -20,6 +21,7 @@ pub mod frame;
 pub mod message;
 pub mod messages;
 pub mod reader;
+pub mod records;
 pub mod topic_partition;
 mod wire;
 
