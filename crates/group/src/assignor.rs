@@ -54,7 +54,8 @@ impl Assignor {
             Some(id) => (0, id, &member.member_id),
             None => (1, &member.member_id, &member.member_id),
         });
-        let mut shares: Shares = members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
+        let mut shares: Shares =
+            members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
         match self {
             Assignor::Range => range(&ordered, topics, &mut shares),
             Assignor::RoundRobin => round_robin(&ordered, topics, &mut shares),
@@ -142,8 +143,14 @@ mod tests {
     fn c_assign_04_static_members_keep_their_share_when_member_ids_change() {
         let cluster = topics(&[("t1", 5), ("t2", 4)]);
         for assignor in [Assignor::Range, Assignor::RoundRobin] {
-            let before = assignor.assign(&[member("a", Some("i1"), &["t1", "t2"]), member("b", Some("i2"), &["t1", "t2"])], &cluster);
-            let after = assignor.assign(&[member("z", Some("i1"), &["t1", "t2"]), member("c", Some("i2"), &["t1", "t2"])], &cluster);
+            let before = assignor.assign(
+                &[member("a", Some("i1"), &["t1", "t2"]), member("b", Some("i2"), &["t1", "t2"])],
+                &cluster,
+            );
+            let after = assignor.assign(
+                &[member("z", Some("i1"), &["t1", "t2"]), member("c", Some("i2"), &["t1", "t2"])],
+                &cluster,
+            );
             assert_eq!(before["a"], after["z"]);
             assert_eq!(before["b"], after["c"]);
         }

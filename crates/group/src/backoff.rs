@@ -40,7 +40,8 @@ impl Backoff {
 
     /// The wait before the next attempt: doubling, capped, with 20 % jitter to either side.
     pub fn next(&mut self, chance: &mut Seeded) -> Duration {
-        let doubled = self.config.initial.saturating_mul(1u32.checked_shl(self.attempt.min(20)).unwrap_or(u32::MAX));
+        let doubled =
+            self.config.initial.saturating_mul(1u32.checked_shl(self.attempt.min(20)).unwrap_or(u32::MAX));
         self.attempt = self.attempt.saturating_add(1);
         let wait = doubled.min(self.config.max);
         wait * 4 / 5 + chance.up_to(wait * 2 / 5)

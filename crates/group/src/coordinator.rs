@@ -23,7 +23,8 @@ use std::time::Instant;
 pub use self::config::CoordinatorConfig;
 pub use self::group::{CommittedOffset, GroupState, GroupView, MemberView};
 pub use self::io::{
-    CoordinatorEffect, CoordinatorEffects, CoordinatorInput, CoordinatorNotice, GroupReply, GroupRequest, RemovalReason,
+    CoordinatorEffect, CoordinatorEffects, CoordinatorInput, CoordinatorNotice, GroupReply, GroupRequest,
+    RemovalReason,
 };
 
 use self::group::Group;
@@ -62,7 +63,9 @@ impl Coordinator {
                     io::reply(&mut fx, call, kohort_protocol::messages::HeartbeatResponse { error });
                 }
                 GroupRequest::Leave(request) => self.leave(call, version, request, now, &mut fx),
-                GroupRequest::OffsetCommit(request) => self.offset_commit(call, version, request, now, &mut fx),
+                GroupRequest::OffsetCommit(request) => {
+                    self.offset_commit(call, version, request, now, &mut fx)
+                }
                 GroupRequest::OffsetFetch(request) => self.offset_fetch(call, request, &mut fx),
             },
             CoordinatorInput::Deadline => self.on_deadline(now, &mut fx),

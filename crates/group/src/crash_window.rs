@@ -70,7 +70,8 @@ impl CrashWindow {
 
     /// Crashes no older than the window at `now`.
     pub fn count(&self, now: Instant) -> u32 {
-        let within = self.crashes.iter().filter(|at| now.saturating_duration_since(**at) <= self.window).count();
+        let within =
+            self.crashes.iter().filter(|at| now.saturating_duration_since(**at) <= self.window).count();
         u32::try_from(within).unwrap_or(u32::MAX)
     }
 
@@ -124,7 +125,11 @@ mod tests {
         for _ in 0..3 {
             crashes.crash(t);
         }
-        assert_eq!(crashes.count(t + s(30)), 3, "no older than the window: still inside at exactly its length");
+        assert_eq!(
+            crashes.count(t + s(30)),
+            3,
+            "no older than the window: still inside at exactly its length"
+        );
         assert_eq!(crashes.crash(t + s(30)), CrashVerdict::Tripped(4));
         let (mut crashes, t) = window(3);
         for _ in 0..3 {

@@ -17,6 +17,9 @@ mod handover;
 mod heartbeat;
 pub mod io;
 mod join;
+mod leader;
+mod lookup;
+mod offset_fetch;
 pub mod state;
 
 use std::collections::BTreeSet;
@@ -54,13 +57,13 @@ pub struct Membership {
     protocol_name: Option<String>,
 
     coordinator: Option<Node>,
-    lookup: join::Lookup,
+    lookup: lookup::Lookup,
     /// The one group question that is open besides lookups, commits and the metadata watch.
     open: Option<(u64, join::Open)>,
     joining: Backoff,
     /// No group question before this.
     not_before: Option<Instant>,
-    leadership: Option<join::Leadership>,
+    leadership: Option<leader::Leadership>,
     storm: join::Storm,
 
     assignment: BTreeSet<TopicPartition>,
@@ -90,7 +93,7 @@ impl Membership {
             generation: -1,
             protocol_name: None,
             coordinator: None,
-            lookup: join::Lookup::new(config.backoff),
+            lookup: lookup::Lookup::new(config.backoff),
             open: None,
             joining: Backoff::new(config.backoff),
             not_before: None,
@@ -124,7 +127,9 @@ impl Membership {
             Input::Deadline => self.on_deadline(now, &mut fx),
             Input::Answered { round, answer } => self.on_answer(round, answer, now, &mut fx),
             Input::HeartbeatStarted { incarnation } => self.heartbeat.started(incarnation),
-            Input::HeartbeatExited { incarnation, exit } => self.on_heartbeat_exit(incarnation, exit, now, &mut fx),
+            Input::HeartbeatExited { incarnation, exit } => {
+                self.on_heartbeat_exit(incarnation, exit, now, &mut fx)
+            }
             Input::HeartbeatStartFailed { error } => {
                 self.on_heartbeat_crash(ExitKind::StartFailed(error), now, &mut fx);
             }

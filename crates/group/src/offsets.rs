@@ -74,7 +74,8 @@ impl Ledger {
     /// Marks the dirty partitions as in flight and gives their offsets; those in flight already are left out.
     pub fn begin_commit(&mut self) -> Vec<(TopicPartition, i64)> {
         self.unacknowledged = 0;
-        let ready = self.partitions.iter_mut().filter(|(_, entry)| entry.is_dirty() && entry.in_flight.is_none());
+        let ready =
+            self.partitions.iter_mut().filter(|(_, entry)| entry.is_dirty() && entry.in_flight.is_none());
         ready
             .map(|(partition, entry)| {
                 entry.in_flight = Some(entry.position);

@@ -105,12 +105,14 @@ pub fn verdict(api: GroupApi, code: ErrorCode) -> Verdict {
         (A::SyncGroup | A::Heartbeat, E::RebalanceInProgress) => V::Rejoin(Forget::Nothing),
         // The offsets stay dirty: the heartbeat brings the rejoin, and the commit is tried again before it.
         (A::OffsetCommit, E::RebalanceInProgress) => V::Retry,
-        (A::JoinGroup | A::SyncGroup | A::Heartbeat | A::OffsetCommit | A::OffsetFetch, E::IllegalGeneration) => {
-            V::Rejoin(Forget::Generation)
-        }
-        (A::JoinGroup | A::SyncGroup | A::Heartbeat | A::OffsetCommit | A::OffsetFetch, E::UnknownMemberId) => {
-            V::Rejoin(Forget::Identity)
-        }
+        (
+            A::JoinGroup | A::SyncGroup | A::Heartbeat | A::OffsetCommit | A::OffsetFetch,
+            E::IllegalGeneration,
+        ) => V::Rejoin(Forget::Generation),
+        (
+            A::JoinGroup | A::SyncGroup | A::Heartbeat | A::OffsetCommit | A::OffsetFetch,
+            E::UnknownMemberId,
+        ) => V::Rejoin(Forget::Identity),
         (A::FindCoordinator, E::FencedInstanceId) => V::Refused,
         (_, E::FencedInstanceId) => V::Fenced,
 
@@ -168,10 +170,31 @@ mod tests {
             (E::IllegalGeneration, generation, generation, generation, generation, V::Log),
             (E::UnknownMemberId, identity, identity, identity, identity, V::Log),
             (E::CoordinatorLoadInProgress, V::Retry, nothing, V::Retry, V::Retry, V::Log),
-            (E::CoordinatorNotAvailable, V::FindCoordinator, V::FindCoordinator, V::FindCoordinator, V::FindCoordinator, V::FindCoordinator),
-            (E::NotCoordinator, V::FindCoordinator, V::FindCoordinator, V::FindCoordinator, V::FindCoordinator, V::FindCoordinator),
+            (
+                E::CoordinatorNotAvailable,
+                V::FindCoordinator,
+                V::FindCoordinator,
+                V::FindCoordinator,
+                V::FindCoordinator,
+                V::FindCoordinator,
+            ),
+            (
+                E::NotCoordinator,
+                V::FindCoordinator,
+                V::FindCoordinator,
+                V::FindCoordinator,
+                V::FindCoordinator,
+                V::FindCoordinator,
+            ),
             (E::FencedInstanceId, V::Fenced, V::Fenced, V::Fenced, V::Fenced, V::Log),
-            (E::GroupAuthorizationFailed, V::Unauthorized, V::Unauthorized, V::Unauthorized, V::Unauthorized, V::Log),
+            (
+                E::GroupAuthorizationFailed,
+                V::Unauthorized,
+                V::Unauthorized,
+                V::Unauthorized,
+                V::Unauthorized,
+                V::Log,
+            ),
         ];
         for (code, heartbeat, sync, join, commit, leave) in rows {
             assert_eq!(verdict(A::Heartbeat, code), heartbeat, "Heartbeat {code}");
@@ -181,7 +204,13 @@ mod tests {
             assert_eq!(verdict(A::LeaveGroup, code), leave, "LeaveGroup {code}");
         }
         assert_eq!(verdict(A::JoinGroup, E::MemberIdRequired), V::JoinWithGivenId);
-        for code in [E::InconsistentGroupProtocol, E::InvalidSessionTimeout, E::InvalidGroupId, E::UnsupportedVersion, E::GroupMaxSizeReached] {
+        for code in [
+            E::InconsistentGroupProtocol,
+            E::InvalidSessionTimeout,
+            E::InvalidGroupId,
+            E::UnsupportedVersion,
+            E::GroupMaxSizeReached,
+        ] {
             assert_eq!(verdict(A::JoinGroup, code), V::Refused, "C-JOIN-06, C-JOIN-07: {code}");
         }
         assert_eq!(verdict(A::Heartbeat, E::TopicAuthorizationFailed), V::Refused, "C-HB-13");
@@ -195,7 +224,12 @@ mod tests {
     fn every_code_has_a_verdict_for_every_request_and_only_none_succeeds() {
         for api in GroupApi::ALL {
             for code in ErrorCode::ALL.iter().copied().chain([ErrorCode::Other(999)]) {
-                assert_eq!(verdict(api, code) == Verdict::Success, code == ErrorCode::None, "{} {code}", api.name());
+                assert_eq!(
+                    verdict(api, code) == Verdict::Success,
+                    code == ErrorCode::None,
+                    "{} {code}",
+                    api.name()
+                );
             }
         }
     }

@@ -100,7 +100,11 @@ pub(super) struct Member {
 
 impl Member {
     pub(super) fn metadata(&self, protocol: &str) -> Bytes {
-        self.protocols.iter().find(|(name, _)| name == protocol).map(|(_, bytes)| bytes.clone()).unwrap_or_default()
+        self.protocols
+            .iter()
+            .find(|(name, _)| name == protocol)
+            .map(|(_, bytes)| bytes.clone())
+            .unwrap_or_default()
     }
 }
 
@@ -174,9 +178,9 @@ impl Group {
         self.state == GroupState::Empty
             || self.members.is_empty()
             || (self.protocol_type.as_deref() == Some(protocol_type)
-                && protocols
-                    .iter()
-                    .any(|(name, _)| self.members.values().all(|member| member.protocols.iter().any(|(own, _)| own == name))))
+                && protocols.iter().any(|(name, _)| {
+                    self.members.values().all(|member| member.protocols.iter().any(|(own, _)| own == name))
+                }))
     }
 
     /// Each member votes for the first of its assignors that all others offer too. On a tie, the first in the
@@ -247,7 +251,8 @@ impl Group {
 
 /// `String.hashCode`, spread as `java.util.HashMap` does, over 16 buckets.
 fn java_bucket(name: &str) -> u32 {
-    let hash = name.encode_utf16().fold(0u32, |hash, unit| hash.wrapping_mul(31).wrapping_add(u32::from(unit)));
+    let hash =
+        name.encode_utf16().fold(0u32, |hash, unit| hash.wrapping_mul(31).wrapping_add(u32::from(unit)));
     (hash ^ (hash >> 16)) & 15
 }
 

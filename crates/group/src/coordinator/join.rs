@@ -20,7 +20,13 @@ pub(super) struct Joiner {
 }
 
 impl Coordinator {
-    pub(super) fn join(&mut self, from: Joiner, request: JoinGroupRequest, now: Instant, fx: &mut CoordinatorEffects) {
+    pub(super) fn join(
+        &mut self,
+        from: Joiner,
+        request: JoinGroupRequest,
+        now: Instant,
+        fx: &mut CoordinatorEffects,
+    ) {
         let call = from.call;
         let member_id = request.member_id.clone();
         if let Err(error) = self.try_join(from, request, now, fx) {
@@ -42,7 +48,9 @@ impl Coordinator {
             return Err(ErrorCode::InvalidGroupId);
         }
         let session_timeout = millis(request.session_timeout_ms);
-        if session_timeout < self.config.min_session_timeout || session_timeout > self.config.max_session_timeout {
+        if session_timeout < self.config.min_session_timeout
+            || session_timeout > self.config.max_session_timeout
+        {
             return Err(ErrorCode::InvalidSessionTimeout);
         }
         if !request.member_id.is_empty() && !self.groups.contains_key(&*request.group_id) {
@@ -62,7 +70,9 @@ impl Coordinator {
             GroupState::PreparingRebalance => {
                 known.is_some_and(|member| member.awaiting_join.is_some()) || group.awaiting_join() < max
             }
-            GroupState::CompletingRebalance | GroupState::Stable => known.is_some() || group.members.len() < max,
+            GroupState::CompletingRebalance | GroupState::Stable => {
+                known.is_some() || group.members.len() < max
+            }
         });
         if !room {
             self.forget_member(&request.group_id, &request.member_id, RemovalReason::GroupFull, fx);
@@ -161,10 +171,16 @@ impl Coordinator {
 
     /// A member that rejoins keeps its place; an earlier join of its that is still parked stays unanswered.
     fn update_member(&mut self, group_id: &str, member_id: &str, update: Member) {
-        let Some(member) = self.groups.get_mut(group_id).and_then(|group| group.members.get_mut(member_id)) else {
+        let Some(member) = self.groups.get_mut(group_id).and_then(|group| group.members.get_mut(member_id))
+        else {
             return;
         };
-        *member = Member { is_new: member.is_new, expires: member.expires, assignment: member.assignment.clone(), ..update };
+        *member = Member {
+            is_new: member.is_new,
+            expires: member.expires,
+            assignment: member.assignment.clone(),
+            ..update
+        };
     }
 
     /// Starts a rebalance, or goes on with the one that runs.
@@ -212,18 +228,33 @@ impl Coordinator {
         self.complete_join_if_all_joined(group_id, now, fx);
     }
 
-    pub(super) fn complete_join_if_all_joined(&mut self, group_id: &str, now: Instant, fx: &mut CoordinatorEffects) {
+    pub(super) fn complete_join_if_all_joined(
+        &mut self,
+        group_id: &str,
+        now: Instant,
+        fx: &mut CoordinatorEffects,
+    ) {
         let ready = self.groups.get(group_id).is_some_and(|group| {
-            group.state == GroupState::PreparingRebalance && group.initial_delay.is_none() && group.all_joined()
+            group.state == GroupState::PreparingRebalance
+                && group.initial_delay.is_none()
+                && group.all_joined()
         });
         if ready {
             self.complete_join(group_id, now, fx);
         }
     }
 
-    pub(super) fn on_join_timer(&mut self, group_id: &str, at: Instant, now: Instant, fx: &mut CoordinatorEffects) {
+    pub(super) fn on_join_timer(
+        &mut self,
+        group_id: &str,
+        at: Instant,
+        now: Instant,
+        fx: &mut CoordinatorEffects,
+    ) {
         let delay = self.config.initial_rebalance_delay;
-        let Some(group) = self.groups.get_mut(group_id).filter(|group| group.join_by == Some(at)) else { return };
+        let Some(group) = self.groups.get_mut(group_id).filter(|group| group.join_by == Some(at)) else {
+            return;
+        };
         group.join_by = None;
         match group.initial_delay {
             // Newcomers stretch the initial delay, up to the rebalance timeout in all.
@@ -241,8 +272,12 @@ impl Coordinator {
         self.set_join_by(group_id, None);
         let Some(group) = self.groups.get_mut(group_id) else { return };
         group.initial_delay = None;
-        let missing: Vec<String> =
-            group.members.iter().filter(|(_, member)| member.awaiting_join.is_none()).map(|(id, _)| id.clone()).collect();
+        let missing: Vec<String> = group
+            .members
+            .iter()
+            .filter(|(_, member)| member.awaiting_join.is_none())
+            .map(|(id, _)| id.clone())
+            .collect();
         for member_id in missing {
             self.forget_member(group_id, &member_id, RemovalReason::RebalanceTimeout, fx);
         }

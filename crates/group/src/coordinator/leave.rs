@@ -41,13 +41,21 @@ impl Coordinator {
         reply(fx, call, answer);
     }
 
-    fn leave_one(&mut self, group_id: &str, leaver: &LeaveMember, now: Instant, fx: &mut CoordinatorEffects) -> ErrorCode {
+    fn leave_one(
+        &mut self,
+        group_id: &str,
+        leaver: &LeaveMember,
+        now: Instant,
+        fx: &mut CoordinatorEffects,
+    ) -> ErrorCode {
         if self.take_pending(group_id, &leaver.member_id) {
             // As on Kafka: in a group that runs, even a pending id that leaves starts a rebalance.
             let state = self.groups.get(group_id).map(|group| group.state);
             match state {
                 Some(GroupState::PreparingRebalance) => self.complete_join_if_all_joined(group_id, now, fx),
-                Some(GroupState::CompletingRebalance | GroupState::Stable) => self.prepare_rebalance(group_id, now, fx),
+                Some(GroupState::CompletingRebalance | GroupState::Stable) => {
+                    self.prepare_rebalance(group_id, now, fx)
+                }
                 Some(GroupState::Empty) | None => {}
             }
             return ErrorCode::None;
@@ -55,7 +63,10 @@ impl Coordinator {
         let Some(group) = self.groups.get(group_id) else { return ErrorCode::UnknownMemberId };
         let member_id = match &leaver.group_instance_id {
             Some(instance) => {
-                let owner = group.members.iter().find(|(_, member)| member.group_instance_id.as_ref() == Some(instance));
+                let owner = group
+                    .members
+                    .iter()
+                    .find(|(_, member)| member.group_instance_id.as_ref() == Some(instance));
                 match owner {
                     None => return ErrorCode::UnknownMemberId,
                     Some((id, _)) if leaver.member_id.is_empty() || *id == leaver.member_id => id.clone(),

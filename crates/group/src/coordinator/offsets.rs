@@ -7,7 +7,8 @@ use std::time::Instant;
 use kohort_protocol::ErrorCode;
 use kohort_protocol::messages::{
     FetchedOffset, FetchedOffsets, FetchedOffsetsTopic, OffsetCommitRequest, OffsetCommitResponse,
-    OffsetCommittedPartition, OffsetCommittedTopic, OffsetFetchGroup, OffsetFetchRequest, OffsetFetchResponse,
+    OffsetCommittedPartition, OffsetCommittedTopic, OffsetFetchGroup, OffsetFetchRequest,
+    OffsetFetchResponse,
 };
 
 use super::group::{CommittedOffset, Group, GroupState};
@@ -36,7 +37,8 @@ impl Coordinator {
             let mut partitions = Vec::with_capacity(topic.partitions.len());
             for partition in topic.partitions {
                 let metadata = partition.metadata.unwrap_or_default();
-                let too_large = || (metadata.chars().count() > limit).then_some(ErrorCode::OffsetMetadataTooLarge);
+                let too_large =
+                    || (metadata.chars().count() > limit).then_some(ErrorCode::OffsetMetadataTooLarge);
                 let error = refusal.or_else(too_large).unwrap_or_default();
                 if error.is_none() {
                     let (offset, leader_epoch) = (partition.offset, partition.leader_epoch);
@@ -55,8 +57,14 @@ impl Coordinator {
         reply(fx, call, OffsetCommitResponse { topics });
     }
 
-    pub(super) fn offset_fetch(&mut self, call: u64, request: OffsetFetchRequest, fx: &mut CoordinatorEffects) {
-        let groups = request.groups.into_iter().map(|asked| fetch(self.groups.get(&*asked.group_id), asked)).collect();
+    pub(super) fn offset_fetch(
+        &mut self,
+        call: u64,
+        request: OffsetFetchRequest,
+        fx: &mut CoordinatorEffects,
+    ) {
+        let groups =
+            request.groups.into_iter().map(|asked| fetch(self.groups.get(&*asked.group_id), asked)).collect();
         reply(fx, call, OffsetFetchResponse { groups });
     }
 }
@@ -101,7 +109,9 @@ fn fetch(group: Option<&Group>, asked: OffsetFetchGroup) -> FetchedOffsets {
             for ((topic, partition), offset) in group.iter().flat_map(|group| &group.offsets) {
                 all.entry(topic).or_default().push(answer(*partition, Some(offset)));
             }
-            all.into_iter().map(|(name, partitions)| FetchedOffsetsTopic { name: name.to_owned(), partitions }).collect()
+            all.into_iter()
+                .map(|(name, partitions)| FetchedOffsetsTopic { name: name.to_owned(), partitions })
+                .collect()
         }
     };
     FetchedOffsets { group_id: asked.group_id, error: ErrorCode::None, topics }

@@ -74,9 +74,19 @@ impl Coordinator {
         }
     }
 
-    fn on_session_timer(&mut self, group_id: &str, member_id: &str, at: Instant, now: Instant, fx: &mut CoordinatorEffects) {
+    fn on_session_timer(
+        &mut self,
+        group_id: &str,
+        member_id: &str,
+        at: Instant,
+        now: Instant,
+        fx: &mut CoordinatorEffects,
+    ) {
         let Some(group) = self.groups.get_mut(group_id) else { return };
-        let Some(member) = group.members.get_mut(member_id).filter(|member| member.expires == Some(at)) else { return };
+        let Some(member) = group.members.get_mut(member_id).filter(|member| member.expires == Some(at))
+        else {
+            return;
+        };
         member.expires = None;
         // A parked request proves life; the session starts afresh when it is answered.
         let parked = (member.awaiting_join.is_some() && !member.is_new) || member.awaiting_sync.is_some();
@@ -85,7 +95,14 @@ impl Coordinator {
         }
     }
 
-    fn on_pending_timer(&mut self, group_id: &str, member_id: &str, at: Instant, now: Instant, fx: &mut CoordinatorEffects) {
+    fn on_pending_timer(
+        &mut self,
+        group_id: &str,
+        member_id: &str,
+        at: Instant,
+        now: Instant,
+        fx: &mut CoordinatorEffects,
+    ) {
         let Some(group) = self.groups.get_mut(group_id) else { return };
         if group.pending.get(member_id) == Some(&at) {
             group.pending.remove(member_id);

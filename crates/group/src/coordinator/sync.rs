@@ -76,7 +76,8 @@ impl Coordinator {
                 let mut parked = Vec::new();
                 for member_id in ids {
                     let answer = group.synced(&member_id);
-                    let Some(call) = group.members.get_mut(&member_id).and_then(|member| member.awaiting_sync.take())
+                    let Some(call) =
+                        group.members.get_mut(&member_id).and_then(|member| member.awaiting_sync.take())
                     else {
                         continue;
                     };
@@ -93,8 +94,16 @@ impl Coordinator {
     }
 
     /// Members that did not sync within the rebalance timeout are out.
-    pub(super) fn on_sync_timer(&mut self, group_id: &str, at: Instant, now: Instant, fx: &mut CoordinatorEffects) {
-        let Some(group) = self.groups.get_mut(group_id).filter(|group| group.sync_by == Some(at)) else { return };
+    pub(super) fn on_sync_timer(
+        &mut self,
+        group_id: &str,
+        at: Instant,
+        now: Instant,
+        fx: &mut CoordinatorEffects,
+    ) {
+        let Some(group) = self.groups.get_mut(group_id).filter(|group| group.sync_by == Some(at)) else {
+            return;
+        };
         group.sync_by = None;
         if !group.is(&[GroupState::CompletingRebalance, GroupState::Stable]) {
             return;
@@ -117,7 +126,11 @@ impl Group {
             error: ErrorCode::None,
             protocol_type: self.protocol_type.clone(),
             protocol_name: self.protocol_name.clone(),
-            assignment: self.members.get(member_id).map(|member| member.assignment.clone()).unwrap_or_default(),
+            assignment: self
+                .members
+                .get(member_id)
+                .map(|member| member.assignment.clone())
+                .unwrap_or_default(),
         }
     }
 }

@@ -51,7 +51,9 @@ impl Membership {
         match self.state {
             super::MemberState::Stable if self.committing.asked => paced,
             super::MemberState::Stable => self.committing.due.max(paced),
-            super::MemberState::Revoking | super::MemberState::PrepareLeaving if self.handover_commits() => paced,
+            super::MemberState::Revoking | super::MemberState::PrepareLeaving if self.handover_commits() => {
+                paced
+            }
             _ => None,
         }
     }
@@ -63,7 +65,8 @@ impl Membership {
             return;
         }
         let due = *self.committing.due.get_or_insert(now + self.config.commit_interval);
-        if due <= now || self.committing.asked || self.ledger.unacknowledged() >= self.config.commit_threshold {
+        if due <= now || self.committing.asked || self.ledger.unacknowledged() >= self.config.commit_threshold
+        {
             self.commit_now(now, fx);
         }
     }
@@ -176,7 +179,13 @@ impl Membership {
         }
     }
 
-    fn commit_unanswered(&mut self, offsets: &[(TopicPartition, i64)], reason: String, now: Instant, fx: &mut Effects) {
+    fn commit_unanswered(
+        &mut self,
+        offsets: &[(TopicPartition, i64)],
+        reason: String,
+        now: Instant,
+        fx: &mut Effects,
+    ) {
         for (partition, _) in offsets {
             self.ledger.commit_failed(partition);
         }

@@ -73,6 +73,9 @@ impl MembershipConfig {
     /// How long giving partitions back may take before the JoinGroup has to leave.
     pub(crate) fn handover_timeout(&self) -> Duration {
         let one = Duration::from_secs(1);
-        self.rebalance_timeout.checked_sub(one).filter(|left| *left >= one).unwrap_or(self.rebalance_timeout / 2)
+        self.rebalance_timeout
+            .checked_sub(one)
+            .filter(|left| *left >= one)
+            .unwrap_or(self.rebalance_timeout / 2)
     }
 }

@@ -60,7 +60,9 @@ impl Membership {
         // A member that the group still counts in hands over and leaves; one that is out stays silent.
         let counted_in = matches!(
             cause,
-            TerminalCause::CrashLoop { .. } | TerminalCause::Crashed { .. } | TerminalCause::WorkersGaveUp { .. }
+            TerminalCause::CrashLoop { .. }
+                | TerminalCause::Crashed { .. }
+                | TerminalCause::WorkersGaveUp { .. }
         );
         if let Some(ending) = &mut self.ending {
             if !counted_in {
@@ -78,11 +80,26 @@ impl Membership {
         self.begin_ending(Kind::Terminal(cause), deadline, counted_in, !counted_in, now, fx);
     }
 
-    pub(super) fn refused(&mut self, api: GroupApi, code: ErrorCode, detail: String, now: Instant, fx: &mut Effects) {
+    pub(super) fn refused(
+        &mut self,
+        api: GroupApi,
+        code: ErrorCode,
+        detail: String,
+        now: Instant,
+        fx: &mut Effects,
+    ) {
         self.terminate(TerminalCause::Refused { api, code, detail }, now, fx);
     }
 
-    fn begin_ending(&mut self, kind: Kind, deadline: Instant, leave: bool, lost: bool, now: Instant, fx: &mut Effects) {
+    fn begin_ending(
+        &mut self,
+        kind: Kind,
+        deadline: Instant,
+        leave: bool,
+        lost: bool,
+        now: Instant,
+        fx: &mut Effects,
+    ) {
         let total = deadline.saturating_duration_since(now);
         self.ending = Some(Ending { kind, deadline, leave, report: CloseReport::default() });
         self.open = None;
@@ -172,7 +189,9 @@ impl Membership {
     }
 
     pub(super) fn advance_leave(&mut self, now: Instant, fx: &mut Effects) {
-        let (Some(ending), Some(to), None) = (&self.ending, self.coordinator.clone(), &self.open) else { return };
+        let (Some(ending), Some(to), None) = (&self.ending, self.coordinator.clone(), &self.open) else {
+            return;
+        };
         let within = ending.deadline.saturating_duration_since(now).min(self.config.request_timeout);
         let Some(request) = self.leave_request() else { return };
         let round = self.ask(Some(to), Question::Leave(request), within, fx);
@@ -187,7 +206,10 @@ impl Membership {
                     return self.lose_coordinator(Some(GroupApi::LeaveGroup), code.to_string(), now, fx);
                 }
                 if response.members.len() > 1 {
-                    LeaveOutcome::Unconfirmed(format!("an answer for {} members instead of one", response.members.len()))
+                    LeaveOutcome::Unconfirmed(format!(
+                        "an answer for {} members instead of one",
+                        response.members.len()
+                    ))
                 } else if code.is_error() {
                     LeaveOutcome::Unconfirmed(code.to_string())
                 } else {
@@ -231,7 +253,8 @@ impl Membership {
             }
             self.ask(Some(to), Question::Leave(request), std::time::Duration::ZERO, fx);
             if let Some(ending) = &mut self.ending {
-                ending.report.leave = LeaveOutcome::Unconfirmed("not waited for: the close timeout was over".into());
+                ending.report.leave =
+                    LeaveOutcome::Unconfirmed("not waited for: the close timeout was over".into());
             }
         }
         self.finish_ending(fx);

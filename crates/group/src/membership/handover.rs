@@ -88,13 +88,27 @@ impl Membership {
     }
 
     pub(super) fn on_drained(&mut self, round: u64, now: Instant, fx: &mut Effects) {
-        if self.handover.as_ref().is_some_and(|handover| handover.round == round && handover.step == Step::Draining) {
+        if self
+            .handover
+            .as_ref()
+            .is_some_and(|handover| handover.round == round && handover.step == Step::Draining)
+        {
             self.begin_committing(now, fx);
         }
     }
 
-    pub(super) fn on_released(&mut self, round: u64, aborted: Vec<TopicPartition>, now: Instant, fx: &mut Effects) {
-        if self.handover.as_ref().is_some_and(|handover| handover.round == round && handover.step == Step::Releasing) {
+    pub(super) fn on_released(
+        &mut self,
+        round: u64,
+        aborted: Vec<TopicPartition>,
+        now: Instant,
+        fx: &mut Effects,
+    ) {
+        if self
+            .handover
+            .as_ref()
+            .is_some_and(|handover| handover.round == round && handover.step == Step::Releasing)
+        {
             self.finish_handover(aborted, now, fx);
         }
     }

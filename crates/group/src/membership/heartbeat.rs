@@ -10,7 +10,8 @@ use kohort_protocol::ErrorCode;
 use kohort_protocol::messages::HeartbeatRequest;
 
 use super::{
-    Beat, Effect, Effects, ExitKind, Failure, MemberState, Membership, Node, Notice, RejoinReason, TerminalCause,
+    Beat, Effect, Effects, ExitKind, Failure, MemberState, Membership, Node, Notice, RejoinReason,
+    TerminalCause,
 };
 use crate::crash_window::CrashVerdict;
 use crate::verdict::{Forget, GroupApi, Verdict, verdict};
@@ -123,8 +124,14 @@ impl Membership {
         }
         match verdict(GroupApi::Heartbeat, code) {
             // A retry is the next beat.
-            Verdict::Success | Verdict::Retry | Verdict::Surface | Verdict::Log | Verdict::JoinWithGivenId => {}
-            Verdict::FindCoordinator => self.lose_coordinator(Some(GroupApi::Heartbeat), code.to_string(), now, fx),
+            Verdict::Success
+            | Verdict::Retry
+            | Verdict::Surface
+            | Verdict::Log
+            | Verdict::JoinWithGivenId => {}
+            Verdict::FindCoordinator => {
+                self.lose_coordinator(Some(GroupApi::Heartbeat), code.to_string(), now, fx)
+            }
             Verdict::Rejoin(forget) => self.rejoin(reason_of(forget), forget, now, fx),
             Verdict::Fenced => self.terminate(TerminalCause::FencedInstanceId, now, fx),
             Verdict::Unauthorized => self.terminate(TerminalCause::GroupAuthorizationFailed, now, fx),
@@ -134,7 +141,13 @@ impl Membership {
 
     /// The end of a heartbeat incarnation. One that is not the current, or that was stopped on purpose, is no
     /// crash.
-    pub(super) fn on_heartbeat_exit(&mut self, incarnation: u64, exit: ExitKind, now: Instant, fx: &mut Effects) {
+    pub(super) fn on_heartbeat_exit(
+        &mut self,
+        incarnation: u64,
+        exit: ExitKind,
+        now: Instant,
+        fx: &mut Effects,
+    ) {
         if self.heartbeat.incarnation != Some(incarnation) || exit == ExitKind::Shutdown {
             return;
         }
@@ -159,7 +172,8 @@ impl Membership {
                 fx.push(Effect::RestartHeartbeat);
                 // A rejoin that is under way already serves this crash too.
                 if self.state == MemberState::Stable && self.heartbeat.rejoin_at.is_none() {
-                    self.heartbeat.rejoin_at = Some(now + self.chance.up_to(self.config.crash_rejoin_max_jitter));
+                    self.heartbeat.rejoin_at =
+                        Some(now + self.chance.up_to(self.config.crash_rejoin_max_jitter));
                 }
             }
         }

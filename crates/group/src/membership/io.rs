@@ -198,9 +198,10 @@ pub enum Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Failure::Network(text) | Failure::Malformed(text) | Failure::Unsupported(text) | Failure::ClientDied(text) => {
-                f.write_str(text)
-            }
+            Failure::Network(text)
+            | Failure::Malformed(text)
+            | Failure::Unsupported(text)
+            | Failure::ClientDied(text) => f.write_str(text),
         }
     }
 }

@@ -1,0 +1,101 @@
+//! The leader's duties: the members' subscriptions, the assignment, the watch over the topics.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use kohort_protocol::EncodeError;
+use kohort_protocol::consumer::{Assignment, Subscription};
+use kohort_protocol::messages::{JoinMember, MemberAssignment};
+
+use super::join::BLOB_VERSION;
+use super::{Answer, Effect, Effects, Failure, MemberState, Membership, Notice, Question, RejoinReason};
+use crate::assignor::{Assignor, MemberSubscription};
+use crate::verdict::Forget;
+
+/// What a leader knows of the group it leads.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Leadership {
+    members: Vec<(String, Option<String>, BTreeSet<String>)>,
+    pub(super) topics: BTreeSet<String>,
+    pub(super) counts: Option<BTreeMap<String, i32>>,
+    pub(super) asked: Option<u64>,
+    pub(super) watch_at: Option<Instant>,
+}
+
+impl Membership {
+    pub(super) fn leadership_deadline(&self) -> Option<Instant> {
+        let leadership = self.leadership.as_ref().filter(|_| self.state == MemberState::Stable)?;
+        if leadership.asked.is_some() { None } else { leadership.watch_at }
+    }
+
+    /// The leader looks now and then whether topics grew.
+    pub(super) fn advance_watch(&mut self, now: Instant, fx: &mut Effects) {
+        let due = self.leadership_deadline().is_some_and(|at| at <= now);
+        let Some(leadership) = self.leadership.as_ref().filter(|_| due) else { return };
+        let question = Question::PartitionCounts(leadership.topics.iter().cloned().collect());
+        let round = self.ask(None, question, self.config.request_timeout, fx);
+        if let Some(leadership) = &mut self.leadership {
+            leadership.asked = Some(round);
+        }
+    }
+
+    /// Growth leads to a rebalance. A failure, a topic left out or a smaller count is a passing error.
+    pub(super) fn on_watched_metadata(
+        &mut self,
+        answer: Result<Answer, Failure>,
+        now: Instant,
+        fx: &mut Effects,
+    ) {
+        let Some(leadership) = &mut self.leadership else { return };
+        leadership.asked = None;
+        leadership.watch_at = Some(now + self.config.metadata_max_age);
+        let (Ok(Answer::PartitionCounts(seen)), Some(known)) = (answer, &leadership.counts) else { return };
+        if seen.iter().any(|(topic, count)| known.get(topic).is_none_or(|before| count > before)) {
+            self.rejoin(RejoinReason::MetadataChanged, Forget::Nothing, now, fx);
+        }
+    }
+}
+
+impl Leadership {
+    /// An unreadable subscription costs only the member that wrote it.
+    pub(super) fn of(members: Vec<JoinMember>, fx: &mut Effects) -> Self {
+        let mut topics = BTreeSet::new();
+        let members = members
+            .into_iter()
+            .map(|member| {
+                let subscribed = match Subscription::decode(&member.metadata) {
+                    Ok(subscription) => subscription.topics.into_iter().collect::<BTreeSet<_>>(),
+                    Err(error) => {
+                        let (member_id, error) = (member.member_id.clone(), error.to_string());
+                        fx.push(Effect::Notice(Notice::UnreadableBlob { member_id, error }));
+                        BTreeSet::new()
+                    }
+                };
+                topics.extend(subscribed.iter().cloned());
+                (member.member_id, member.group_instance_id, subscribed)
+            })
+            .collect();
+        Self { members, topics, counts: None, asked: None, watch_at: None }
+    }
+
+    pub(super) fn assignments(&self, assignor: Assignor) -> Result<Vec<MemberAssignment>, EncodeError> {
+        let members: Vec<MemberSubscription> = self
+            .members
+            .iter()
+            .map(|(member_id, group_instance_id, topics)| MemberSubscription {
+                member_id: member_id.clone(),
+                group_instance_id: group_instance_id.clone(),
+                topics: topics.clone(),
+            })
+            .collect();
+        let empty = BTreeMap::new();
+        let shares = assignor.assign(&members, self.counts.as_ref().unwrap_or(&empty));
+        shares
+            .into_iter()
+            .map(|(member_id, partitions)| {
+                let assignment = Assignment { partitions, user_data: None };
+                Ok(MemberAssignment { member_id, assignment: assignment.encode(BLOB_VERSION)? })
+            })
+            .collect()
+    }
+}
