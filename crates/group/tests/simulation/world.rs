@@ -372,7 +372,7 @@ impl World {
                 } else {
                     self.chance.up_to(within.min(Duration::from_millis(300)))
                 };
-                self.to_self(index, wait, Input::Drained { round });
+                self.post(index, wait, Input::Drained { round });
                 Ok(())
             }
             Effect::ReleaseWorkers { round, within, .. } => {
@@ -382,7 +382,7 @@ impl World {
                     member.working.clear();
                 }
                 let wait = self.chance.up_to(within.min(Duration::from_millis(300)));
-                self.to_self(index, wait, Input::Released { round, aborted: Vec::new() });
+                self.post(index, wait, Input::Released { round, aborted: Vec::new() });
                 Ok(())
             }
             Effect::Notice(notice) => {
@@ -434,7 +434,7 @@ impl World {
         self.after(wait, What::Birth { member: index });
     }
 
-    fn to_self(&mut self, index: usize, wait: Duration, input: Input) {
+    fn post(&mut self, index: usize, wait: Duration, input: Input) {
         let life = self.members[index].life;
         self.after(wait, What::Deliver { member: index, life, input });
     }
@@ -453,7 +453,7 @@ impl World {
         if self.lossy() {
             // Half of the losses show at once (a reset), half only at the deadline (silence).
             let wait = if self.chance.below(2) == 0 { self.delay() } else { within };
-            self.to_self(index, wait, answer(Err(Failure::Network("lost".into()))));
+            self.post(index, wait, answer(Err(Failure::Network("lost".into()))));
             return Ok(());
         }
         let request: GroupRequest = match question {
@@ -464,13 +464,13 @@ impl World {
                     address.error = ErrorCode::CoordinatorNotAvailable;
                 }
                 let wait = self.delay();
-                self.to_self(index, wait, answer(Ok(Answer::Coordinator(address))));
+                self.post(index, wait, answer(Ok(Answer::Coordinator(address))));
                 return Ok(());
             }
             Question::PartitionCounts(topics) => {
                 let counts = topics.into_iter().map(|topic| (topic, PARTITIONS)).collect();
                 let wait = self.delay();
-                self.to_self(index, wait, answer(Ok(Answer::PartitionCounts(counts))));
+                self.post(index, wait, answer(Ok(Answer::PartitionCounts(counts))));
                 return Ok(());
             }
             Question::Join(request) => {
@@ -504,10 +504,10 @@ impl World {
         let call = self.next_call;
         // Lost on the way back: the coordinator acts, the member hears nothing.
         if self.lossy() {
-            self.to_self(index, within, answer(Err(Failure::Network("no answer".into()))));
+            self.post(index, within, answer(Err(Failure::Network("no answer".into()))));
         } else {
             self.calls.insert(call, Caller::Question { member: index, life, round });
-            self.to_self(index, within, answer(Err(Failure::Network("timed out".into()))));
+            self.post(index, within, answer(Err(Failure::Network("timed out".into()))));
         }
         let wait = self.delay();
         self.after(wait, What::Arrive { call, request });
@@ -524,7 +524,7 @@ impl World {
         self.after(HEARTBEAT, What::BeatDue { member: index, life, epoch });
         if self.lossy() {
             let failure = Beat::Failed(Failure::Network("lost".into()));
-            self.to_self(index, Duration::from_secs(2), Input::Beat { epoch, beat: failure });
+            self.post(index, Duration::from_secs(2), Input::Beat { epoch, beat: failure });
             return;
         }
         self.next_call += 1;
@@ -618,11 +618,7 @@ impl World {
             self.members[index].working.insert(partition, (position, generation));
             if start.committed.is_none() {
                 let partition = TopicPartition::new(TOPIC, partition);
-                self.to_self(
-                    index,
-                    Duration::ZERO,
-                    Input::PositionReset { generation, partition, offset: 0 },
-                );
+                self.post(index, Duration::ZERO, Input::PositionReset { generation, partition, offset: 0 });
             }
             let wait = self.chance.up_to(Duration::from_millis(500));
             self.after(wait, What::WorkerTick { member: index, life, run, partition });
