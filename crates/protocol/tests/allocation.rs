@@ -1,6 +1,8 @@
 //! What decoding may allocate: an answer or a blob at most 32 × its bytes + 64 KiB, whatever the bytes say. One test
 //! only, so that nothing else allocates meanwhile.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panic, in its own functions too")]
+
 #[path = "sample/messages.rs"]
 #[macro_use]
 mod messages;

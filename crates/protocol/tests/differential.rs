@@ -1,6 +1,8 @@
 //! Every message in every version against `kafka-protocol`: what it encodes we decode alike, what we encode it
 //! decodes alike.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panic, in its own functions too")]
+
 #[path = "sample/messages.rs"]
 #[macro_use]
 mod messages;

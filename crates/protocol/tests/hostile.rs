@@ -1,6 +1,8 @@
 //! Hostile bytes: damaged frames of every message, and the attacks by name. Whatever comes, the answer is a value or
 //! a typed error, never a panic.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panic, in its own functions too")]
+
 #[path = "sample/messages.rs"]
 #[macro_use]
 mod messages;

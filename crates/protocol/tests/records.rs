@@ -1,5 +1,7 @@
 //! Record batches from outside the crate: round trips through every codec, the oracle, and hostile batches.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panic, in its own functions too")]
+
 #[path = "sample/messages.rs"]
 mod messages;
 #[path = "sample/mutate.rs"]
