@@ -155,7 +155,7 @@ fn bombs() {
 
 #[test]
 fn decoding_allocates_within_bounds() {
-    let mut g = Sample(20_240_601);
+    let mut g = Sample::new(20_240_601);
     answers(&mut g);
     densest();
     requests(&mut g);

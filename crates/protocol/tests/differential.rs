@@ -28,7 +28,7 @@ fn check<T>(codec: &Codec<T>, api: ApiKey, version: i16, seed: u64)
 where
     T: Oracle + Sampled + PartialEq + std::fmt::Debug,
 {
-    let mut g = Sample(seed);
+    let mut g = Sample::new(seed);
     let plain = T::sample(&mut g, version);
     let mut buf = BytesMut::new();
     (codec.encode)(&plain, version, &mut buf).unwrap();
@@ -65,7 +65,7 @@ macro_rules! differential {
                 use super::*;
 
                 proptest! {
-                    #![proptest_config(ProptestConfig::with_cases(96))]
+                    #![proptest_config(ProptestConfig::with_cases(256))]
 
                     #[test]
                     fn requests(seed in any::<u64>()) {
@@ -89,7 +89,7 @@ macro_rules! differential {
                     let range = ApiKey::$api.versions();
                     for version in [range.min - 1, range.max + 1, i16::MIN, i16::MAX] {
                         let error = EncodeError::UnsupportedVersion { api: ApiKey::$api, version };
-                        let request = $request::sample(&mut Sample(1), range.max);
+                        let request = $request::sample(&mut Sample::new(1), range.max);
                         assert_eq!(request.encode(version, &mut BytesMut::new()), Err(error));
                         let error = <$request as Request>::decode(version, Bytes::new()).unwrap_err();
                         assert_eq!(error.kind, DecodeErrorKind::UnsupportedVersion(version));

@@ -36,11 +36,11 @@ macro_rules! damaged {
     ($($name:ident $api:ident $request:ident $response:ident,)*) => {
         $(
             proptest! {
-                #![proptest_config(ProptestConfig::with_cases(128))]
+                #![proptest_config(ProptestConfig::with_cases(400))]
 
                 #[test]
                 fn $name(seed in any::<u64>()) {
-                    let mut g = Sample(seed);
+                    let mut g = Sample::new(seed);
                     for version in ApiKey::$api.versions().min..=ApiKey::$api.versions().max {
                         let request = body_of_request(&$request::sample(&mut g, version), version);
                         let answer = body_of_answer(&$response::sample(&mut g, version), version);
@@ -61,7 +61,7 @@ macro_rules! damaged {
 for_every_message!(damaged);
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(3000))]
 
     #[test]
     fn bytes_out_of_nowhere(api in 0..14usize, version in 0..13i16, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
@@ -77,7 +77,7 @@ proptest! {
 
     #[test]
     fn damaged_blobs(seed in any::<u64>()) {
-        let mut g = Sample(seed);
+        let mut g = Sample::new(seed);
         let subscription = Subscription {
             topics: g.list(|g| g.string()),
             user_data: g.maybe(|g| g.bytes()),

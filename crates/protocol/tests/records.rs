@@ -57,11 +57,11 @@ fn reseal(batch: &mut [u8]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn every_codec_round_trips(seed in any::<u64>()) {
-        let mut g = Sample(seed);
+        let mut g = Sample::new(seed);
         let records = records(&mut g);
         for codec in Compression::ALL {
             let bytes = build(&records, *codec);
@@ -78,7 +78,7 @@ proptest! {
     /// kafka-protocol reads our batches and we read its.
     #[test]
     fn the_oracle_agrees(seed in any::<u64>()) {
-        let mut g = Sample(seed);
+        let mut g = Sample::new(seed);
         let records = records(&mut g);
         let mut bytes = build(&records, Compression::None);
         let set = kp::RecordBatchDecoder::decode(&mut bytes).unwrap();
@@ -123,7 +123,7 @@ proptest! {
     /// Damage with a checksum that fits again: the checks behind the checksum have to hold.
     #[test]
     fn damaged_batches_are_values_or_errors(seed in any::<u64>()) {
-        let mut g = Sample(seed);
+        let mut g = Sample::new(seed);
         let records = records(&mut g);
         for codec in Compression::ALL {
             let bytes = build(&records, *codec);
@@ -154,7 +154,7 @@ proptest! {
     /// Wherever fetched bytes are cut, the whole batches before the cut are there and no error is.
     #[test]
     fn a_truncated_tail_ends_the_data(seed in any::<u64>()) {
-        let mut g = Sample(seed);
+        let mut g = Sample::new(seed);
         let first = build(&records(&mut g), Compression::None);
         let second = build(&records(&mut g), Compression::Lz4);
         let second = place(&second, 1000, 0, None).unwrap();

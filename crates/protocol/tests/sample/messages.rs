@@ -7,12 +7,20 @@ use kohort_protocol::ErrorCode;
 use kohort_protocol::messages::*;
 
 /// A seeded source of plausible values (SplitMix64).
-pub(crate) struct Sample(pub(crate) u64);
+pub(crate) struct Sample {
+    state: u64,
+    /// Every third seed gives the smallest elements that there are, so that no honest list is taken for a lie.
+    smallest: bool,
+}
 
 impl Sample {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { state: seed, smallest: seed.is_multiple_of(3) }
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
@@ -57,21 +65,29 @@ impl Sample {
     }
 
     pub(crate) fn string(&mut self) -> String {
-        let length = if self.below(12) == 0 { 200 } else { self.below(12) };
+        let length = match self.below(12) {
+            _ if self.smallest => 0,
+            0 => 200,
+            _ => self.below(12),
+        };
         (0..length).map(|_| ['a', 'Z', '-', '0', 'ü', '語'][self.below(6)]).collect()
     }
 
     pub(crate) fn maybe<T>(&mut self, value: impl FnOnce(&mut Self) -> T) -> Option<T> {
-        if self.bool() { Some(value(self)) } else { None }
+        if self.bool() && !self.smallest { Some(value(self)) } else { None }
     }
 
     pub(crate) fn bytes(&mut self) -> Bytes {
-        let length = if self.below(8) == 0 { 300 } else { self.below(20) };
+        let length = match self.below(8) {
+            _ if self.smallest => 0,
+            0 => 300,
+            _ => self.below(20),
+        };
         (0..length).map(|_| self.next() as u8).collect::<Vec<u8>>().into()
     }
 
     pub(crate) fn list<T>(&mut self, element: impl FnMut(&mut Self) -> T) -> Vec<T> {
-        let length = self.below(4);
+        let length = if self.smallest && self.bool() { 0 } else { self.below(4) };
         self.exactly(length, element)
     }
 
