@@ -12,6 +12,26 @@
 //! | agree on a version | [`ApiVersions::negotiate`] |
 //! | read what members tell each other | [`Subscription`], [`Assignment`] |
 //! | read and write records | [`records`] |
+//!
+//! ```
+//! use kohort_protocol::messages::{HeartbeatRequest, HeartbeatResponse};
+//! use kohort_protocol::{ApiKey, ErrorCode, Request, RequestHeader, frame};
+//!
+//! // The client.
+//! let beat = HeartbeatRequest { group_id: "orders".into(), generation: 3, ..Default::default() };
+//! let mut sent = frame::encode_request(&beat, 4, 1, Some("kohort"))?.slice(4..);
+//!
+//! // The broker.
+//! let header = RequestHeader::decode(&mut sent)?;
+//! assert_eq!(header.spoken(), Some(ApiKey::Heartbeat));
+//! assert_eq!(HeartbeatRequest::decode(header.api_version, sent)?, beat);
+//! let answer = HeartbeatResponse { error: ErrorCode::RebalanceInProgress };
+//! let answered = frame::encode_response(&answer, header.api_version, header.correlation_id)?;
+//!
+//! // The client again.
+//! assert_eq!(frame::decode_response(answered.slice(4..), 4)?, (1, answer));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod api;
 pub mod consumer;

@@ -81,15 +81,14 @@ impl<'a> Reader<'a> {
     }
 
     fn array_of<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N]> {
-        let remaining = self.remaining();
-        let at = self.position;
-        let taken = self.take(N, field)?;
-        taken.try_into().map_err(|_| DecodeError {
-            what: self.what,
-            field,
-            offset: at,
-            kind: DecodeErrorKind::Truncated { needed: N, remaining },
-        })
+        let rest = self.bytes.get(self.position..).unwrap_or_default();
+        match rest.first_chunk::<N>() {
+            Some(taken) => {
+                self.position = self.position.saturating_add(N);
+                Ok(*taken)
+            }
+            None => Err(self.error(field, DecodeErrorKind::Truncated { needed: N, remaining: rest.len() })),
+        }
     }
 
     fixed! {
@@ -136,7 +135,6 @@ impl<'a> Reader<'a> {
 
     /// Reads the length of a string, blob or list; `None` is null.
     fn length(&mut self, field: &'static str, wide: bool) -> Result<Option<usize>> {
-        let start = self.position;
         if self.flexible {
             let encoded = self.unsigned_varint(field)?;
             return Ok(encoded.checked_sub(1).map(|length| length as usize));
@@ -145,38 +143,34 @@ impl<'a> Reader<'a> {
         match usize::try_from(length) {
             Ok(length) => Ok(Some(length)),
             Err(_) if length == -1 => Ok(None),
-            Err(_) => {
-                self.position = start;
-                Err(self.error(field, DecodeErrorKind::InvalidLength(i64::from(length))))
-            }
+            Err(_) => Err(self.error(field, DecodeErrorKind::InvalidLength(i64::from(length)))),
         }
     }
 
-    fn text(&mut self, length: usize, field: &'static str) -> Result<&'a str> {
+    /// Runs `read`; an error is placed where the field starts, and so is the reader.
+    fn whole<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let start = self.position;
-        let bytes = self.take(length, field)?;
-        std::str::from_utf8(bytes).map_err(|_| DecodeError {
-            what: self.what,
-            field,
-            offset: start,
-            kind: DecodeErrorKind::NotUtf8,
+        read(self).map_err(|error| {
+            self.position = start;
+            DecodeError { offset: start, ..error }
         })
     }
 
     /// Reads a string that may be null, without a copy.
     pub fn nullable_str(&mut self, field: &'static str) -> Result<Option<&'a str>> {
-        match self.length(field, false)? {
-            Some(length) => self.text(length, field).map(Some),
-            None => Ok(None),
-        }
+        self.whole(|r| {
+            let Some(length) = r.length(field, false)? else { return Ok(None) };
+            let bytes = r.take(length, field)?;
+            std::str::from_utf8(bytes).map(Some).map_err(|_| r.error(field, DecodeErrorKind::NotUtf8))
+        })
     }
 
     /// Reads a string, without a copy.
     pub fn str(&mut self, field: &'static str) -> Result<&'a str> {
-        match self.nullable_str(field)? {
+        self.whole(|r| match r.nullable_str(field)? {
             Some(text) => Ok(text),
-            None => Err(self.error(field, DecodeErrorKind::UnexpectedNull)),
-        }
+            None => Err(r.error(field, DecodeErrorKind::UnexpectedNull)),
+        })
     }
 
     /// Reads a string that may be null.
@@ -191,39 +185,41 @@ impl<'a> Reader<'a> {
 
     /// Reads a blob that may be null, as a slice of the frame.
     pub fn nullable_bytes(&mut self, field: &'static str) -> Result<Option<Bytes>> {
-        let Some(length) = self.length(field, true)? else { return Ok(None) };
-        let start = self.position;
-        self.take(length, field)?;
-        Ok(Some(self.bytes.slice(start..self.position)))
+        self.whole(|r| {
+            let Some(length) = r.length(field, true)? else { return Ok(None) };
+            let start = r.position;
+            r.take(length, field)?;
+            Ok(Some(r.bytes.slice(start..r.position)))
+        })
     }
 
     /// Reads a blob, as a slice of the frame.
     pub fn bytes(&mut self, field: &'static str) -> Result<Bytes> {
-        match self.nullable_bytes(field)? {
+        self.whole(|r| match r.nullable_bytes(field)? {
             Some(bytes) => Ok(bytes),
-            None => Err(self.error(field, DecodeErrorKind::UnexpectedNull)),
-        }
+            None => Err(r.error(field, DecodeErrorKind::UnexpectedNull)),
+        })
     }
 
     /// Reads the count of a list that may be null, and checks that its elements can be there.
     pub fn nullable_count(&mut self, field: &'static str, minimum: Minimum) -> Result<Option<usize>> {
-        let start = self.position;
-        let Some(count) = self.length(field, true)? else { return Ok(None) };
-        let minimum = if self.flexible { minimum.flexible } else { minimum.classic }.max(1);
-        let remaining = self.remaining();
-        if count > remaining / minimum {
-            self.position = start;
-            return Err(self.error(field, DecodeErrorKind::CountTooLarge { count, minimum, remaining }));
-        }
-        Ok(Some(count))
+        self.whole(|r| {
+            let Some(count) = r.length(field, true)? else { return Ok(None) };
+            let minimum = if r.flexible { minimum.flexible } else { minimum.classic }.max(1);
+            let remaining = r.remaining();
+            if count > remaining / minimum {
+                return Err(r.error(field, DecodeErrorKind::CountTooLarge { count, minimum, remaining }));
+            }
+            Ok(Some(count))
+        })
     }
 
     /// Reads the count of a list, and checks that its elements can be there.
     pub fn count(&mut self, field: &'static str, minimum: Minimum) -> Result<usize> {
-        match self.nullable_count(field, minimum)? {
+        self.whole(|r| match r.nullable_count(field, minimum)? {
             Some(count) => Ok(count),
-            None => Err(self.error(field, DecodeErrorKind::UnexpectedNull)),
-        }
+            None => Err(r.error(field, DecodeErrorKind::UnexpectedNull)),
+        })
     }
 
     /// Reads a list that may be null.

@@ -103,8 +103,8 @@ impl<'a> Headers<'a> {
         self.remaining == 0
     }
 
-    /// The value of the last header with this key, as Kafka's own `lastHeader` finds it.
-    pub fn last(&self, key: impl AsRef<[u8]>) -> Option<Header<'a>> {
+    /// The last header with this key, as Kafka's own `lastHeader` finds it.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Header<'a>> {
         let key = key.as_ref();
         (*self).filter(|header| header.key == key).fold(None, |_, header| Some(header))
     }
