@@ -20,7 +20,8 @@ const DRAINED: &str = "Drained";
 pub enum ExitReason {
     /// It stopped without a reason (OTP: `normal`), or drained.
     Normal,
-    /// It was stopped with a reason, as a supervisor does (OTP: `shutdown` and `{shutdown, Term}`).
+    /// It was stopped with a reason, as a supervisor does (OTP: `shutdown` and `{shutdown, Term}`). Do not use
+    /// `killed` as the reason of a stop: ractor has no other way to say that an actor was killed.
     Shutdown,
     /// It was killed (OTP: `killed`): nothing of it ran any more, `post_stop` included.
     Killed,
@@ -110,11 +111,11 @@ impl Error for ExitReason {
 pub(crate) fn classify(event: SupervisionEvent) -> Option<(ractor::ActorCell, ExitReason)> {
     match event {
         SupervisionEvent::ActorTerminated(cell, state, reason) => {
-            // A stop hands the state over; a kill and a cancelled task have none. So a stop whose reason
-            // happens to read "killed" is still a stop.
+            // A kill hands the state over or not, depending on where it struck, so only the text tells it from
+            // a stop; a cancelled task never has one.
             let reason = match (reason.as_deref(), state.is_some()) {
                 (None | Some(DRAINED), _) => ExitReason::Normal,
-                (Some(KILLED), false) => ExitReason::Killed,
+                (Some(KILLED), _) => ExitReason::Killed,
                 (Some(CANCELLED), false) => ExitReason::Aborted,
                 (Some(_), _) => ExitReason::Shutdown,
             };

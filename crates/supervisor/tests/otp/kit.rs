@@ -9,14 +9,14 @@ use std::time::Duration;
 
 /// What happened, in order.
 #[derive(Clone, Default)]
-pub struct Journal(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Journal(Arc<Mutex<Vec<String>>>);
 
 impl Journal {
-    pub fn write(&self, line: impl Into<String>) {
+    pub(crate) fn write(&self, line: impl Into<String>) {
         self.0.lock().unwrap().push(line.into());
     }
 
-    pub fn take(&self) -> Vec<String> {
+    pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 }
@@ -24,29 +24,29 @@ impl Journal {
 /// The typed failure of the scripted worker.
 #[derive(Debug, thiserror::Error)]
 #[error("broken {0}")]
-pub struct Broken(pub &'static str);
+pub(crate) struct Broken(pub &'static str);
 
-pub enum Order {
+pub(crate) enum Order {
     Fail,
     Panic,
     /// Awaits forever: only a kill gets in.
-    Hang,
+    Hang(tokio::sync::oneshot::Sender<()>),
     /// Blocks the thread until the sender is gone: nothing gets in.
-    Block(std::sync::mpsc::Receiver<()>),
+    Block(std::sync::mpsc::Receiver<()>, tokio::sync::oneshot::Sender<()>),
 }
 
 /// How a worker behaves.
 #[derive(Clone, Default)]
-pub struct Script {
-    pub name: &'static str,
-    pub journal: Journal,
+pub(crate) struct Script {
+    pub(crate) name: &'static str,
+    pub(crate) journal: Journal,
     /// So many starts fail from now on.
-    pub failing_starts: Arc<AtomicU32>,
-    pub start_takes: Duration,
-    pub stop_takes: Duration,
+    pub(crate) failing_starts: Arc<AtomicU32>,
+    pub(crate) start_takes: Duration,
+    pub(crate) stop_takes: Duration,
 }
 
-pub struct Worker(pub Script);
+pub(crate) struct Worker(pub(crate) Script);
 
 impl Actor for Worker {
     type Msg = Order;
@@ -70,8 +70,12 @@ impl Actor for Worker {
         match order {
             Order::Fail => Err(Broken(self.0.name).into()),
             Order::Panic => std::panic::panic_any("worker panic".to_owned()),
-            Order::Hang => std::future::pending().await,
-            Order::Block(until) => {
+            Order::Hang(hanging) => {
+                let _ = hanging.send(());
+                std::future::pending().await
+            }
+            Order::Block(until, blocking) => {
+                let _ = blocking.send(());
                 let _ = until.recv();
                 Ok(())
             }
@@ -88,24 +92,31 @@ impl Actor for Worker {
     }
 }
 
-pub fn worker(name: &'static str, journal: &Journal) -> ChildSpec {
+pub(crate) fn worker(name: &'static str, journal: &Journal) -> ChildSpec {
     scripted(Script { name, journal: journal.clone(), ..Script::default() })
 }
 
-pub fn scripted(script: Script) -> ChildSpec {
+pub(crate) fn scripted(script: Script) -> ChildSpec {
     ChildSpec::actor(script.name, move || (Worker(script.clone()), ()))
 }
 
-pub async fn cell(supervisor: &SupervisorRef, id: &str) -> ActorCell {
+pub(crate) async fn cell(supervisor: &SupervisorRef, id: &str) -> ActorCell {
     let children = supervisor.which_children().await.unwrap();
     children.into_iter().find(|child| child.id == *id).and_then(|child| child.cell).expect("it runs")
 }
 
-pub async fn order(supervisor: &SupervisorRef, id: &str, order: Order) {
+pub(crate) async fn order(supervisor: &SupervisorRef, id: &str, order: Order) {
     cell(supervisor, id).await.send_message(order).map_err(|_| "not sent").unwrap();
 }
 
-pub async fn restarted(events: &mut EventStream<SupervisorEvent>, id: &str) -> u64 {
+/// Makes it await forever, and waits until it does.
+pub(crate) async fn hang(supervisor: &SupervisorRef, id: &str) {
+    let (tell, hanging) = tokio::sync::oneshot::channel();
+    order(supervisor, id, Order::Hang(tell)).await;
+    hanging.await.unwrap();
+}
+
+pub(crate) async fn restarted(events: &mut EventStream<SupervisorEvent>, id: &str) -> u64 {
     loop {
         match events.next().await.expect("the supervisor runs") {
             SupervisorEvent::ChildRestarted { child, incarnation, .. } if child == *id => return incarnation,
@@ -114,7 +125,10 @@ pub async fn restarted(events: &mut EventStream<SupervisorEvent>, id: &str) -> u
     }
 }
 
-pub async fn exited(events: &mut EventStream<SupervisorEvent>, id: &str) -> kohort_supervisor::ExitReason {
+pub(crate) async fn exited(
+    events: &mut EventStream<SupervisorEvent>,
+    id: &str,
+) -> kohort_supervisor::ExitReason {
     loop {
         match events.next().await.expect("the supervisor runs") {
             SupervisorEvent::ChildExited { child, reason, .. } if child == *id => return reason,
@@ -123,6 +137,6 @@ pub async fn exited(events: &mut EventStream<SupervisorEvent>, id: &str) -> koho
     }
 }
 
-pub fn ids(children: &[kohort_supervisor::ChildInfo]) -> Vec<ChildId> {
+pub(crate) fn ids(children: &[kohort_supervisor::ChildInfo]) -> Vec<ChildId> {
     children.iter().map(|child| child.id.clone()).collect()
 }

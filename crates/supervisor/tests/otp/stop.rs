@@ -1,12 +1,11 @@
 //! Ordered shutdown: reverse order, timeouts, kill, the prepare step, the shared deadline.
 
-use crate::kit::{Journal, Order, Script, cell, exited, order, scripted, worker};
+use crate::kit::{Journal, Order, Script, cell, exited, hang, order, scripted, worker};
 use kohort_supervisor::{
     ChildStatus, ExitReason, PrepareDone, Shutdown, Supervisor, SupervisorError, SupervisorExit,
     SupervisorRef,
 };
 use ractor::{ActorCell, ActorStatus};
-use std::sync::Mutex;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -43,7 +42,7 @@ async fn a_child_that_ignores_its_stop_is_killed_at_its_timeout() {
         .await
         .unwrap();
     let mut events = root.events(16);
-    order(&root, "b", Order::Hang).await;
+    hang(&root, "b").await;
     let began = Instant::now();
     root.shutdown().await;
     assert_eq!(began.elapsed(), 3 * SECOND);
@@ -166,7 +165,7 @@ async fn shutdown_within_ends_three_levels_with_a_stuck_worker_at_the_deadline()
     let mut all: Vec<ActorCell> =
         vec![root.cell().clone(), middle.cell().clone(), leaf.cell().clone(), stuck.clone()];
     all.extend([cell(&root, "z").await, cell(&middle, "y").await, cell(&leaf, "x").await]);
-    order(&leaf, "stuck", Order::Hang).await;
+    hang(&leaf, "stuck").await;
     let began = Instant::now();
     let mut events = leaf.events(16);
     assert!(matches!(*root.shutdown_within(7 * SECOND).await, ExitReason::Shutdown));
@@ -216,11 +215,9 @@ fn a_child_that_blocks_its_thread_is_unkillable_and_the_others_are_stopped() {
         let journal = Journal::default();
         let block = worker("b", &journal).shutdown(Shutdown::BrutalKill).on(handle);
         let root = Supervisor::one_for_one().children([worker("a", &journal), block]).start().await.unwrap();
-        let blocked = Mutex::new(Some(blocked));
-        let receiver = blocked.lock().unwrap().take().unwrap();
-        order(&root, "b", Order::Block(receiver)).await;
-        // The order must have been taken before the kill; the worker's thread is busy from then on.
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        let (tell, blocking) = tokio::sync::oneshot::channel();
+        order(&root, "b", Order::Block(blocked, tell)).await;
+        blocking.await.unwrap();
         assert!(matches!(root.terminate_child("b").await, Err(SupervisorError::Unkillable(_))));
         let reason = root.ended().await;
         assert!(matches!(reason.find(), Some(SupervisorExit::Unkillable { child, .. }) if *child == "b"));
