@@ -1,0 +1,176 @@
+//! Starting children as tasks of their own, and the two places where a supervisor may wait for its children
+//! because nothing can reach it anyway: its own start, and a stop that did not come as a message.
+
+use super::Message;
+use crate::builder::SupervisorBuilder;
+use crate::error::{ChildStartError, StartError};
+use crate::event::SupervisorEvent;
+use crate::handle::SupervisorRef;
+use crate::plan::KILL_GRACE;
+use crate::reason::SHUTDOWN;
+use crate::spec::{ChildKind, ChildSpec, Shutdown, StartContext};
+use ractor::{ActorCell, ActorProcessingErr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::{AbortHandle, JoinError, JoinHandle};
+use tokio::time::Instant;
+
+/// A task that ends with its owner.
+pub(super) struct Owned(AbortHandle);
+
+impl Owned {
+    pub(super) fn new<T>(task: &JoinHandle<T>) -> Owned {
+        Owned(task.abort_handle())
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+type Run = JoinHandle<Result<ActorCell, ActorProcessingErr>>;
+
+fn run(spec: &ChildSpec, context: StartContext) -> Run {
+    let start = Arc::clone(&spec.start);
+    let task = async move { start(context).await };
+    match &spec.runtime {
+        Some(runtime) => runtime.spawn(task),
+        None => tokio::spawn(task),
+    }
+}
+
+/// Waits for a start within its limit; cancels it when that has passed and waits until it is really over.
+async fn finish(mut run: Run, limit: Option<Duration>) -> Result<ActorCell, ChildStartError> {
+    let ended = match limit {
+        None => (&mut run).await,
+        Some(limit) => match tokio::time::timeout(limit, &mut run).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                run.abort();
+                return match (&mut run).await {
+                    Ok(Ok(cell)) => Ok(cell),
+                    _ => Err(ChildStartError::TimedOut(limit)),
+                };
+            }
+        },
+    };
+    match ended {
+        Ok(Ok(cell)) => Ok(cell),
+        Ok(Err(error)) => Err(ChildStartError::Failed(Arc::from(error))),
+        Err(error) => Err(broken(error)),
+    }
+}
+
+fn broken(error: JoinError) -> ChildStartError {
+    match error.try_into_panic() {
+        Ok(payload) => {
+            let text = match (payload.downcast_ref::<String>(), payload.downcast_ref::<&str>()) {
+                (Some(text), _) => text.clone(),
+                (None, Some(text)) => (*text).to_owned(),
+                (None, None) => "a panic without text".to_owned(),
+            };
+            ChildStartError::Panicked(text)
+        }
+        Err(_) => ChildStartError::Cancelled,
+    }
+}
+
+/// A start under way. Dropping it cancels the start.
+pub(super) struct Starting {
+    run: Owned,
+    _wait: Owned,
+}
+
+impl Starting {
+    /// Starts a child; `tell` is called once with the outcome, also when it was cancelled by `abort`.
+    pub(super) fn spawn(
+        spec: &ChildSpec,
+        context: StartContext,
+        tell: impl FnOnce(Result<ActorCell, ChildStartError>) + Send + 'static,
+    ) -> Starting {
+        let run = run(spec, context);
+        let owned = Owned::new(&run);
+        let limit = spec.effective_start_timeout();
+        let wait = tokio::spawn(async move { tell(finish(run, limit).await) });
+        Starting { run: owned, _wait: Owned::new(&wait) }
+    }
+
+    pub(super) fn abort(&self) {
+        self.run.0.abort();
+    }
+}
+
+/// Starts every child of a new supervisor in order; stops those that run again when one does not start.
+pub(super) async fn in_order(
+    builder: &SupervisorBuilder,
+    me: &SupervisorRef,
+) -> Result<Vec<ActorCell>, StartError> {
+    let mut started: Vec<ActorCell> = Vec::with_capacity(builder.children.len());
+    for spec in &builder.children {
+        let context = StartContext { supervisor: me.clone(), id: spec.id.clone(), incarnation: 1 };
+        let run = run(spec, context);
+        let _owned = Owned::new(&run);
+        let (supervisor, child, kind) = (builder.id.clone(), spec.id.clone(), spec.kind);
+        match finish(run, spec.effective_start_timeout()).await {
+            Ok(cell) => {
+                let event = SupervisorEvent::ChildStarted { supervisor, child, kind, incarnation: 1 };
+                builder.hub.emit(event);
+                started.push(cell);
+            }
+            Err(cause) => {
+                let error = cause.clone();
+                builder.hub.emit(SupervisorEvent::ChildStartFailed {
+                    supervisor: supervisor.clone(),
+                    child: child.clone(),
+                    kind,
+                    incarnation: 1,
+                    error,
+                });
+                stop_in_reverse(builder, builder.children.iter().cloned().zip(started).collect()).await;
+                return Err(StartError::Child { supervisor, child, cause });
+            }
+        }
+    }
+    Ok(started)
+}
+
+/// Asks an actor to stop: a supervisor of this crate by message, so that its plan runs in its loop.
+pub(super) fn ask_to_stop(cell: &ActorCell, deadline: Option<Instant>) {
+    if cell.is_message_type_of::<Message>() == Some(true) {
+        let _ = cell.send_message(Message::Shutdown(deadline));
+    } else {
+        cell.stop(Some(SHUTDOWN.to_owned()));
+    }
+}
+
+/// Stops children one at a time, last first, each by its own shutdown. Waits for each.
+pub(super) async fn stop_in_reverse(builder: &SupervisorBuilder, children: Vec<(ChildSpec, ActorCell)>) {
+    for (spec, cell) in children.into_iter().rev() {
+        let gone = match spec.effective_shutdown() {
+            Shutdown::BrutalKill => false,
+            Shutdown::Infinity => {
+                ask_to_stop(&cell, None);
+                cell.wait(None).await.is_ok()
+            }
+            Shutdown::Timeout(limit) => {
+                ask_to_stop(&cell, Instant::now().checked_add(limit));
+                // A supervisor kills by that deadline itself, in order.
+                let patience = match spec.kind {
+                    ChildKind::Worker => limit,
+                    ChildKind::Supervisor => limit.saturating_add(2 * KILL_GRACE),
+                };
+                cell.wait(Some(patience)).await.is_ok()
+            }
+        };
+        if gone {
+            continue;
+        }
+        cell.kill();
+        if cell.wait(Some(KILL_GRACE)).await.is_err() {
+            let (supervisor, child) = (builder.id.clone(), spec.id.clone());
+            builder.hub.emit(SupervisorEvent::Unkillable { supervisor, child });
+        }
+    }
+}
