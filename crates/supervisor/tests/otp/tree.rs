@@ -208,3 +208,54 @@ fn a_child_lives_on_the_runtime_it_is_told_to() {
     });
     assert_eq!(*names.lock().unwrap(), [Some("there".to_owned()), Some("there".to_owned())]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_tree_under_random_kills_on_many_threads_stays_whole_and_ends() {
+    const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+    for make in [Supervisor::one_for_one, Supervisor::one_for_all, Supervisor::rest_for_one] {
+        let journal = Journal::default();
+        let root = make()
+            .intensity(u32::MAX, Duration::from_secs(60))
+            .children(NAMES.map(|name| worker(name, &journal)))
+            .start()
+            .await
+            .unwrap();
+        let killers: Vec<_> = (0..4)
+            .map(|offset| {
+                let root = root.clone();
+                tokio::spawn(async move {
+                    for round in 0..200 {
+                        let name = NAMES[(round * 5 + offset) % NAMES.len()];
+                        if round % 7 == offset {
+                            root.terminate_child(name).await.unwrap();
+                            // Somebody else's restart of the group may have been faster.
+                            let _ = root.restart_child(name).await;
+                        }
+                        let children = root.which_children().await.unwrap();
+                        let cell =
+                            children.into_iter().find(|child| child.id == name).and_then(|child| child.cell);
+                        if let Some(cell) = cell {
+                            cell.kill();
+                        }
+                    }
+                })
+            })
+            .collect();
+        for killer in killers {
+            killer.await.unwrap();
+        }
+        // Restarts that are still under way may come first; then every child runs exactly once.
+        loop {
+            let counts = root.count_children().await.unwrap();
+            let down = root.which_children().await.unwrap();
+            for child in down.iter().filter(|child| child.status == kohort_supervisor::ChildStatus::Down) {
+                let _ = root.restart_child(&child.id).await;
+            }
+            if counts.active == NAMES.len() {
+                break;
+            }
+        }
+        assert_eq!(root.cell().get_children().len(), NAMES.len());
+        assert!(matches!(*root.shutdown().await, ExitReason::Shutdown));
+    }
+}
