@@ -136,6 +136,7 @@ impl Actor for SupervisorActor {
         for (spec, cell) in children.into_iter().zip(cells) {
             let key = state.plan.adopt(&spec);
             state.specs.insert(key, spec);
+            state.adopt_stray(&myself, &cell);
             state.arrived(key, 1, cell);
             state.tell_started(key, 1);
         }
@@ -209,10 +210,15 @@ impl Actor for SupervisorActor {
                 left.push((spec.clone(), cell));
             }
         }
-        state.me.verdict(ExitReason::Shutdown);
         state.starts.clear();
-        starting::stop_in_reverse(&state.builder, left).await;
-        Ok(())
+        let Some(child) = starting::stop_in_reverse(&state.builder, left).await else {
+            state.me.verdict(ExitReason::Shutdown);
+            return Ok(());
+        };
+        let supervisor = state.builder.id.clone();
+        let exit = SupervisorExit::Unkillable { supervisor, child, cause: None };
+        state.me.verdict(ExitReason::Error(Arc::new(exit.clone())));
+        Err(exit.into())
     }
 }
 

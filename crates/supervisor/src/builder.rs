@@ -14,6 +14,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
+const UNNAMED: &str = "supervisor";
+
 /// What else is restarted when one child is (OTP: `strategy()`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -109,7 +111,7 @@ pub struct SupervisorBuilder {
 impl SupervisorBuilder {
     fn new(strategy: Strategy) -> SupervisorBuilder {
         SupervisorBuilder {
-            id: ChildId::from("supervisor"),
+            id: ChildId::from(UNNAMED),
             strategy,
             max: 1,
             period: Duration::from_secs(5),
@@ -119,7 +121,8 @@ impl SupervisorBuilder {
         }
     }
 
-    /// The name in events and errors. Default: `supervisor`. Nothing is registered under it.
+    /// The name in events and errors. Default: as a child, the child's id; as a root, `supervisor`. Nothing is
+    /// registered under it.
     pub fn id(mut self, id: impl Into<ChildId>) -> SupervisorBuilder {
         self.id = id.into();
         self
@@ -199,7 +202,12 @@ impl SupervisorBuilder {
     /// This supervisor as a child of another one: kind supervisor, shutdown infinity. Each restart starts it
     /// afresh from this description.
     pub fn spec(self, id: impl Into<ChildId>) -> ChildSpec {
-        let builder = Arc::new(self);
+        let id = id.into();
+        let mut builder = self;
+        if builder.id == UNNAMED {
+            builder.id = id.clone();
+        }
+        let builder = Arc::new(builder);
         ChildSpec::new(id, move |context| {
             let builder = Arc::clone(&builder);
             async move {

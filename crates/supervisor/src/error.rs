@@ -43,7 +43,7 @@ impl Error for ChildStartError {
     }
 }
 
-/// Why a supervisor did not start. Nothing of its tree is left alive, unless it says so.
+/// Why a supervisor did not start. Nothing of its tree is left alive, unless it is [`StartError::Unkillable`].
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -55,6 +55,18 @@ pub enum StartError {
         /// The child that did not start.
         child: ChildId,
         /// Why.
+        #[source]
+        cause: ChildStartError,
+    },
+    /// A child did not start, and one of those before it survived being stopped and killed again. Nothing may
+    /// be started in its place, so this goes up to the root without retries.
+    #[error("supervisor {supervisor}: the start was taken back, but child {child} survived being killed")]
+    Unkillable {
+        /// The supervisor's id.
+        supervisor: ChildId,
+        /// The child that is still alive.
+        child: ChildId,
+        /// Why the start was taken back.
         #[source]
         cause: ChildStartError,
     },

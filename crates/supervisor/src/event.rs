@@ -4,7 +4,7 @@ use crate::error::ChildStartError;
 use crate::id::ChildId;
 use crate::reason::ExitReason;
 use crate::spec::ChildKind;
-use kohort_telemetry::{Event, Label};
+use kohort_telemetry::{Description, Event, Label};
 use ractor::ActorId;
 use std::fmt::Display;
 use std::time::Duration;
@@ -102,6 +102,24 @@ pub enum SupervisorEvent {
         /// How many.
         missed: u64,
     },
+}
+
+impl SupervisorEvent {
+    /// What to tell a metrics recorder with [`kohort_telemetry::describe`].
+    pub const DESCRIPTIONS: &'static [Description] = &[
+        describe("kohort.supervisor.child_started", "Children that were started"),
+        describe("kohort.supervisor.child_start_failed", "Starts of children that failed"),
+        describe("kohort.supervisor.child_exited", "Children that ended, asked or not"),
+        describe("kohort.supervisor.child_restarted", "Children that were restarted by their supervisor"),
+        describe("kohort.supervisor.intensity_reached", "Supervisors that gave up restarting"),
+        describe("kohort.supervisor.unkillable", "Children that survived being killed"),
+        describe("kohort.supervisor.unknown_exit", "Exits of linked actors that are no children"),
+        describe("kohort.supervisor.shutdown", "Supervisors that ended"),
+    ];
+}
+
+const fn describe(event: &'static str, text: &'static str) -> Description {
+    Description { event, text, measurements: &[] }
 }
 
 impl Event for SupervisorEvent {

@@ -182,13 +182,16 @@ impl SupervisorRef {
     }
 
     /// Shuts the supervisor down in order, each child within its own shutdown time, and waits for the end.
+    /// A child must not await this in a handler, since its own stop is part of it; it asks with
+    /// [`request_shutdown`](SupervisorRef::request_shutdown).
     pub async fn shutdown(&self) -> Arc<ExitReason> {
         self.request_shutdown(None);
         self.ended().await
     }
 
     /// As [`shutdown`](SupervisorRef::shutdown), with a deadline that caps every graceful wait in the whole
-    /// subtree: what has not stopped by then is killed.
+    /// subtree: what has not stopped by then is killed, still in order and one at a time. Only a child that
+    /// blocks its thread can make it take longer: 5 s, after which it counts as unkillable.
     pub async fn shutdown_within(&self, limit: Duration) -> Arc<ExitReason> {
         self.request_shutdown(Some(limit));
         self.ended().await

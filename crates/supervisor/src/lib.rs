@@ -1,4 +1,4 @@
-//! OTP-style supervision on [ractor](ractor): ordered start with rollback, ordered shutdown as a plan in the
+//! OTP-style supervision on [ractor]: ordered start with rollback, ordered shutdown as a plan in the
 //! message loop, restart intensity as OTP counts it, typed exit reasons with their causes.
 //!
 //! ```

@@ -399,11 +399,18 @@ impl Plan {
             self.act(Action::TellExited { key, incarnation, reason });
         }
         if let Some(token) = start_token {
-            let result = Err(SupervisorError::StartFailed { child: id, cause: error });
+            let result = Err(SupervisorError::StartFailed { child: id, cause: error.clone() });
             self.act(Action::Reply { token, result });
         }
         for token in stop_tokens {
             self.act(Action::Reply { token, result: Ok(Reply::Done) });
+        }
+        let reason = ExitReason::Error(Arc::new(error));
+        if reason.is_unkillable() {
+            let child = self.children[index].id.clone();
+            let supervisor = self.id.clone();
+            self.fail(SupervisorExit::Unkillable { supervisor, child, cause: Some(reason) });
+            return;
         }
         let running = matches!(self.phase, Phase::Running);
         match purpose {

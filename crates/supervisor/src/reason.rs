@@ -1,7 +1,7 @@
 //! Why an actor ended, typed, and the one place that reads it from ractor's supervision events. What a
 //! supervisor does about it is the plan's business.
 
-use crate::error::SupervisorExit;
+use crate::error::{StartError, SupervisorExit};
 use ractor::{ActorProcessingErr, SupervisionEvent};
 use std::error::Error;
 use std::fmt;
@@ -68,7 +68,8 @@ impl ExitReason {
     pub(crate) fn is_unkillable(&self) -> bool {
         let mut link: Option<&(dyn Error + 'static)> = self.source();
         while let Some(error) = link {
-            if let Some(SupervisorExit::Unkillable { .. }) = error.downcast_ref() {
+            let stopped = matches!(error.downcast_ref(), Some(SupervisorExit::Unkillable { .. }));
+            if stopped || matches!(error.downcast_ref(), Some(StartError::Unkillable { .. })) {
                 return true;
             }
             link = error.source();

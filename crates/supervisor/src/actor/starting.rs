@@ -6,6 +6,7 @@ use crate::builder::SupervisorBuilder;
 use crate::error::{ChildStartError, StartError};
 use crate::event::SupervisorEvent;
 use crate::handle::SupervisorRef;
+use crate::id::ChildId;
 use crate::plan::KILL_GRACE;
 use crate::reason::SHUTDOWN;
 use crate::spec::{ChildKind, ChildSpec, Shutdown, StartContext};
@@ -128,8 +129,11 @@ pub(super) async fn in_order(
                     incarnation: 1,
                     error,
                 });
-                stop_in_reverse(builder, builder.children.iter().cloned().zip(started).collect()).await;
-                return Err(StartError::Child { supervisor, child, cause });
+                let earlier = builder.children.iter().cloned().zip(started).collect();
+                return Err(match stop_in_reverse(builder, earlier).await {
+                    Some(child) => StartError::Unkillable { supervisor, child, cause },
+                    None => StartError::Child { supervisor, child, cause },
+                });
             }
         }
     }
@@ -145,8 +149,13 @@ pub(super) fn ask_to_stop(cell: &ActorCell, deadline: Option<Instant>) {
     }
 }
 
-/// Stops children one at a time, last first, each by its own shutdown. Waits for each.
-pub(super) async fn stop_in_reverse(builder: &SupervisorBuilder, children: Vec<(ChildSpec, ActorCell)>) {
+/// Stops children one at a time, last first, each by its own shutdown. Waits for each; answers one that
+/// survived its kill.
+pub(super) async fn stop_in_reverse(
+    builder: &SupervisorBuilder,
+    children: Vec<(ChildSpec, ActorCell)>,
+) -> Option<ChildId> {
+    let mut survivor = None;
     for (spec, cell) in children.into_iter().rev() {
         let gone = match spec.effective_shutdown() {
             Shutdown::BrutalKill => false,
@@ -170,7 +179,9 @@ pub(super) async fn stop_in_reverse(builder: &SupervisorBuilder, children: Vec<(
         cell.kill();
         if cell.wait(Some(KILL_GRACE)).await.is_err() {
             let (supervisor, child) = (builder.id.clone(), spec.id.clone());
+            survivor = Some(child.clone());
             builder.hub.emit(SupervisorEvent::Unkillable { supervisor, child });
         }
     }
+    survivor
 }

@@ -290,3 +290,184 @@ fn start_child_and_delete_child() {
     assert_eq!(bench.request(7, Request::Delete("a".into())), ["forget a", "ok 7"]);
     assert_eq!(bench.request(8, Request::Delete("a".into())), ["refuse 8: there is no child a"]);
 }
+
+/// A small seeded generator (splitmix64): the seed that fails is in the message.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % sides as u64) as usize
+    }
+}
+
+/// What a naive world knows about the actors.
+#[derive(Default)]
+struct World {
+    alive: std::collections::BTreeMap<Key, (u64, bool)>,
+    starting: std::collections::BTreeMap<Key, u64>,
+    retries: Vec<Key>,
+    open: std::collections::BTreeSet<u64>,
+    /// Asked to go by a request, which may be carried out at any time.
+    terminated: std::collections::BTreeSet<String>,
+    names: std::collections::BTreeMap<Key, String>,
+    ended: bool,
+    shutting_down: bool,
+}
+
+impl World {
+    fn apply(&mut self, actions: Vec<Action>, seed: u64) {
+        for action in actions {
+            assert!(!self.ended, "seed {seed}: {action:?} after the end");
+            match action {
+                Action::File(key, spec) => {
+                    self.names.insert(key, spec.id.to_string());
+                }
+                Action::Start { key, incarnation } => {
+                    assert!(
+                        !self.alive.contains_key(&key),
+                        "seed {seed}: a second incarnation over a living one"
+                    );
+                    assert!(
+                        self.starting.insert(key, incarnation).is_none(),
+                        "seed {seed}: two starts at once"
+                    );
+                    assert!(!self.shutting_down, "seed {seed}: a start during the shutdown");
+                }
+                Action::Stop { key, .. } | Action::Kill(key) => {
+                    let alive = self.alive.get_mut(&key);
+                    let alive = alive.unwrap_or_else(|| panic!("seed {seed}: stopped what is not alive"));
+                    let first = !std::mem::replace(&mut alive.1, true);
+                    if self.shutting_down && first && !self.terminated.contains(&self.names[&key]) {
+                        let later = self.alive.range(key + 1..).filter(|(_, (_, asked))| !asked).count();
+                        assert_eq!(later, 0, "seed {seed}: stopped out of order");
+                    }
+                }
+                Action::AbortStart(key) => assert!(self.starting.contains_key(&key), "seed {seed}"),
+                Action::Retry(key) => self.retries.push(key),
+                Action::Forget(key) => {
+                    assert!(
+                        !self.alive.contains_key(&key) && !self.starting.contains_key(&key),
+                        "seed {seed}"
+                    );
+                }
+                Action::Reply { token, .. } => {
+                    assert!(self.open.remove(&token), "seed {seed}: answered twice")
+                }
+                Action::End(failure) => {
+                    // Whoever takes longer than the grace after a kill is given up, and only then may be left.
+                    let given_up = matches!(failure, Some(SupervisorExit::Unkillable { .. }));
+                    let empty = self.alive.is_empty() && self.starting.is_empty();
+                    assert!(given_up || empty, "seed {seed}: something is left");
+                    self.ended = true;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn no_walk_breaks_the_rules_and_every_walk_ends() {
+    let restarts =
+        [Restart::Permanent, Restart::Transient, Restart::Temporary, Restart::Delegated { to: "c0".into() }];
+    for seed in 0..3000 {
+        let mut dice = Dice(seed);
+        let strategy = [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne][dice.roll(3)];
+        let max = [0, 2, 50][dice.roll(3)];
+        let prepare = (dice.roll(2) == 0).then(|| ("c1".into(), Duration::from_secs(1)));
+        let mut plan = Plan::new("s".into(), strategy, max, Duration::from_secs(5), prepare);
+        let mut world = World::default();
+        let random_spec =
+            |dice: &mut Dice, id: usize| spec(&format!("c{id}"), restarts[dice.roll(restarts.len())].clone());
+        for id in 0..4 {
+            let key = plan.adopt(&random_spec(&mut dice, id));
+            world.alive.insert(key, (1, false));
+            world.names.insert(key, format!("c{id}"));
+        }
+        let mut now = Instant::now();
+        for step in 0..400u64 {
+            if world.ended {
+                break;
+            }
+            now += Duration::from_millis(dice.roll(400) as u64);
+            let at = |dice: &mut Dice, length: usize| dice.roll(length.max(1));
+            let closing = step > 200;
+            let input = match dice.roll(if closing { 4 } else { 8 }) {
+                0 if !world.starting.is_empty() => {
+                    let index = at(&mut dice, world.starting.len());
+                    let (key, incarnation) = world.starting.iter().nth(index).map(|(k, i)| (*k, *i)).unwrap();
+                    world.starting.remove(&key);
+                    let result = if dice.roll(3) == 0 { Err(ChildStartError::Cancelled) } else { Ok(()) };
+                    if result.is_ok() {
+                        world.alive.insert(key, (incarnation, false));
+                    }
+                    Input::Started { key, incarnation, result }
+                }
+                1 | 4 if !world.alive.is_empty() => {
+                    let index = at(&mut dice, world.alive.len());
+                    let (key, (incarnation, _)) =
+                        world.alive.iter().nth(index).map(|(k, i)| (*k, *i)).unwrap();
+                    world.alive.remove(&key);
+                    Input::Exited { key, incarnation, reason: reasons()[dice.roll(6)].clone() }
+                }
+                2 if !world.retries.is_empty() => Input::Retry(world.retries.remove(0)),
+                3 if closing && !world.shutting_down => {
+                    world.shutting_down = true;
+                    Input::Shutdown((dice.roll(2) == 0).then_some(now + Duration::from_secs(2)))
+                }
+                3 if dice.roll(3) == 0 => Input::Prepared,
+                5.. => {
+                    let id = ChildId::from(format!("c{}", dice.roll(6)));
+                    world.open.insert(step);
+                    let request = match dice.roll(4) {
+                        0 => {
+                            world.terminated.insert(id.to_string());
+                            Request::Terminate(id)
+                        }
+                        1 => Request::Restart(id),
+                        2 => Request::Delete(id),
+                        _ => {
+                            let child = dice.roll(6);
+                            Request::Start(Box::new(random_spec(&mut dice, child)))
+                        }
+                    };
+                    Input::Request { token: step, request }
+                }
+                _ if plan.deadline().is_some_and(|due| due <= now) && dice.roll(4) > 0 => {
+                    // Whoever is killed when its time is up goes at once in this world.
+                    let killed: Vec<Key> =
+                        plan.handle(Input::Time, now).into_iter().fold(vec![], |mut keys, action| {
+                            match action {
+                                Action::Kill(key) => keys.push(key),
+                                Action::AbortStart(key) => keys.push(key),
+                                other => world.apply(vec![other], seed),
+                            }
+                            keys
+                        });
+                    for key in killed {
+                        let input = match (world.alive.remove(&key), world.starting.remove(&key)) {
+                            (Some((incarnation, _)), _) => {
+                                Input::Exited { key, incarnation, reason: ExitReason::Killed }
+                            }
+                            (None, Some(incarnation)) => {
+                                Input::Started { key, incarnation, result: Err(ChildStartError::Cancelled) }
+                            }
+                            (None, None) => panic!("seed {seed}: killed what is not there"),
+                        };
+                        let actions = plan.handle(input, now);
+                        world.apply(actions, seed);
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            let actions = plan.handle(input, now);
+            world.apply(actions, seed);
+        }
+        assert!(world.ended, "seed {seed}: the walk does not end");
+    }
+}

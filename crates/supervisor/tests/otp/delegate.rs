@@ -1,7 +1,7 @@
 //! Delegated children: owned by the supervisor, decided about by a sibling.
 
 use crate::kit::{Journal, Order, Script, cell, exited, order, restarted, scripted, worker};
-use kohort_supervisor::{ChildId, DelegateNotice, ExitReason, Supervisor, SupervisorError, SupervisorRef};
+use kohort_supervisor::{DelegateNotice, ExitReason, Supervisor, SupervisorError, SupervisorRef};
 use ractor::ActorId;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn started(told: &Told) -> u64 {
 
 fn ended(told: &Told) -> (u64, ExitReason) {
     match &told.notice {
-        DelegateNotice::ChildExited { id, incarnation, reason } if *id == ChildId::from("heart") => {
+        DelegateNotice::ChildExited { id, incarnation, reason } if *id == "heart" => {
             (*incarnation, reason.clone())
         }
         other => panic!("{other:?}"),

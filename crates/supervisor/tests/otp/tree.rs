@@ -1,7 +1,9 @@
 //! Trees: nested supervisors, causes through them, other runtimes, other parents.
 
 use crate::kit::{Broken, Journal, Order, Script, cell, order, restarted, scripted, worker};
-use kohort_supervisor::{ChildKind, ChildSpec, ExitReason, Supervisor, SupervisorExit, SupervisorRef};
+use kohort_supervisor::{
+    ChildKind, ChildSpec, ExitReason, Supervisor, SupervisorEvent, SupervisorExit, SupervisorRef,
+};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -100,11 +102,8 @@ async fn a_killed_nested_supervisor_is_restarted_with_its_children() {
 
 #[tokio::test(start_paused = true)]
 async fn a_child_gets_a_reference_to_its_supervisor() {
-    let journal = Journal::default();
     let seen: Arc<Mutex<Vec<(u64, SupervisorRef)>>> = Arc::default();
     let sink = Arc::clone(&seen);
-    let inside = worker("a", &journal);
-    let _ = inside;
     let spec = ChildSpec::new("a", move |context| {
         sink.lock().unwrap().push((context.incarnation, context.supervisor.clone()));
         async move {
@@ -136,12 +135,39 @@ async fn an_unlinked_child_is_adopted() {
         let (actor, _) = crate::kit::Worker::spawn(None, crate::kit::Worker(script), ()).await?;
         Ok(actor.get_cell())
     });
-    let root = Supervisor::one_for_one().intensity(5, Duration::from_secs(1)).start().await.unwrap();
-    root.start_child(spec).await.unwrap();
+    let root =
+        Supervisor::one_for_one().intensity(5, Duration::from_secs(1)).child(spec).start().await.unwrap();
     let mut events = root.events(16);
-    cell(&root, "a").await.kill();
-    assert_eq!(restarted(&mut events, "a").await, 2);
+    for incarnation in 2..=3 {
+        cell(&root, "a").await.kill();
+        assert_eq!(restarted(&mut events, "a").await, incarnation);
+    }
     root.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_is_dead_before_its_start_is_answered_is_not_lost() {
+    for linked in [true, false] {
+        let spec = ChildSpec::new("a", move |context| async move {
+            use ractor::Actor;
+            let made = crate::kit::Worker(Script { name: "a", ..Script::default() });
+            let (actor, _) = match linked {
+                true => crate::kit::Worker::spawn_linked(None, made, (), context.cell()).await?,
+                false => crate::kit::Worker::spawn(None, made, ()).await?,
+            };
+            actor.kill();
+            actor.wait(None).await?;
+            Ok(actor.get_cell())
+        });
+        let builder = Supervisor::one_for_one().intensity(3, Duration::from_secs(1)).child(spec);
+        let mut events = builder.events(64);
+        let root = builder.start().await.unwrap();
+        let reason = root.ended().await;
+        assert!(reason.find::<SupervisorExit>().is_some(), "{linked}");
+        let restarts = std::iter::from_fn(|| events.try_next())
+            .filter(|event| matches!(event, SupervisorEvent::ChildRestarted { .. }));
+        assert_eq!(restarts.count(), 3);
+    }
 }
 
 #[test]
@@ -181,4 +207,55 @@ fn a_child_lives_on_the_runtime_it_is_told_to() {
         assert!(root.ended().await.find::<SupervisorExit>().is_some());
     });
     assert_eq!(*names.lock().unwrap(), [Some("there".to_owned()), Some("there".to_owned())]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_tree_under_random_kills_on_many_threads_stays_whole_and_ends() {
+    const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+    for make in [Supervisor::one_for_one, Supervisor::one_for_all, Supervisor::rest_for_one] {
+        let journal = Journal::default();
+        let root = make()
+            .intensity(u32::MAX, Duration::from_secs(60))
+            .children(NAMES.map(|name| worker(name, &journal)))
+            .start()
+            .await
+            .unwrap();
+        let killers: Vec<_> = (0..4)
+            .map(|offset| {
+                let root = root.clone();
+                tokio::spawn(async move {
+                    for round in 0..200 {
+                        let name = NAMES[(round * 5 + offset) % NAMES.len()];
+                        if round % 7 == offset {
+                            root.terminate_child(name).await.unwrap();
+                            // Somebody else's restart of the group may have been faster.
+                            let _ = root.restart_child(name).await;
+                        }
+                        let children = root.which_children().await.unwrap();
+                        let cell =
+                            children.into_iter().find(|child| child.id == name).and_then(|child| child.cell);
+                        if let Some(cell) = cell {
+                            cell.kill();
+                        }
+                    }
+                })
+            })
+            .collect();
+        for killer in killers {
+            killer.await.unwrap();
+        }
+        // Restarts that are still under way may come first; then every child runs exactly once.
+        loop {
+            let counts = root.count_children().await.unwrap();
+            let down = root.which_children().await.unwrap();
+            for child in down.iter().filter(|child| child.status == kohort_supervisor::ChildStatus::Down) {
+                let _ = root.restart_child(&child.id).await;
+            }
+            if counts.active == NAMES.len() {
+                break;
+            }
+        }
+        assert_eq!(root.cell().get_children().len(), NAMES.len());
+        assert!(matches!(*root.shutdown().await, ExitReason::Shutdown));
+    }
 }
