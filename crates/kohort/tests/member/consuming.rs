@@ -71,7 +71,7 @@ async fn c_ofetch_01_a_restart_resumes_at_the_committed_offset() {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_rejoin_with_committed_offsets_consuming_goes_on() {
-    let broker = broker(2).await;
+    let broker = broker(1).await;
     produce(&broker, 10).await;
     let (group, seen) = recording(&broker);
     let mut events = group.events();
