@@ -26,8 +26,10 @@ fn d_07_a_handler_that_blocks_the_only_thread_for_three_session_timeouts_costs_n
     // The broker has a runtime of its own, as it would have in another process.
     let brokers = tokio::runtime::Runtime::new().unwrap();
     let broker = brokers.block_on(async {
-        let mut config = CoordinatorConfig::default();
-        config.min_session_timeout = Duration::from_millis(500);
+        let config = CoordinatorConfig {
+            min_session_timeout: Duration::from_millis(500),
+            ..CoordinatorConfig::default()
+        };
         let broker = Broker::builder()
             .listen("127.0.0.1:0")
             .topic("orders", 1)
