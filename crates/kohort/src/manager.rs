@@ -141,7 +141,7 @@ impl Actor for Manager {
             table,
             heartbeat: None,
             heartbeat_incarnation: 0,
-            partitions: None,
+            partitions: Some(Partitions::new(myself.clone())),
             run: None,
             asking: HashMap::new(),
             asked: notice::Asked::default(),
@@ -181,7 +181,7 @@ impl Actor for Manager {
                 state.waiters.push(waiter);
                 Input::Commit
             }
-            ManagerMessage::Delegate(notice) => match state.on_delegate(&myself, notice) {
+            ManagerMessage::Delegate(notice) => match state.on_delegate(notice) {
                 Some(input) => input,
                 None => return Ok(()),
             },
@@ -232,7 +232,7 @@ impl State {
         }
     }
 
-    fn on_delegate(&mut self, myself: &ActorRef<ManagerMessage>, notice: DelegateNotice) -> Option<Input> {
+    fn on_delegate(&mut self, notice: DelegateNotice) -> Option<Input> {
         match notice {
             DelegateNotice::ChildStarted { id, incarnation, cell } if id == "heartbeat" => {
                 self.heartbeat = Some(cell.into());
@@ -250,7 +250,9 @@ impl State {
                 Some(Input::HeartbeatExited { incarnation, exit: exit_kind(&reason) })
             }
             DelegateNotice::ChildStarted { cell, .. } => {
-                self.partitions = Some(Partitions::new(cell, myself.clone()));
+                if let Some(partitions) = &mut self.partitions {
+                    partitions.found(cell);
+                }
                 None
             }
             DelegateNotice::ChildExited { reason, .. } => {

@@ -65,3 +65,34 @@ fn d_07_a_handler_that_blocks_the_only_thread_for_three_session_timeouts_costs_n
         member.close(kohort::CloseOptions::timeout(Duration::from_secs(5))).await;
     });
 }
+
+/// Symptom: `crashed: there is no partitions supervisor to start workers` on a loaded machine.
+#[test]
+fn an_assignment_that_comes_before_the_handlers_runtime_has_started_its_part_is_waited_for() {
+    let brokers = tokio::runtime::Runtime::new().unwrap();
+    let broker = brokers.block_on(async {
+        let broker = Broker::builder().listen("127.0.0.1:0").topic("orders", 1).start().await.unwrap();
+        broker.produce("orders", "key", "value").await.unwrap();
+        broker
+    });
+    let handlers = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    handlers.block_on(async {
+        let group = ConsumerGroup::builder("orders-service", ["orders"])
+            .bootstrap_servers(broker.bootstrap_servers())
+            .auto_offset_reset(AutoOffsetReset::Earliest)
+            .handler(kohort::handler_fn(|_| async { Ok::<(), Infallible>(()) }))
+            .build()
+            .unwrap();
+        let mut events = group.events();
+        // The thread that the partitions supervisor is to start on is busy while the member joins.
+        tokio::spawn(async { std::thread::sleep(Duration::from_millis(500)) });
+        let member = group.start().await.unwrap();
+        let wait = async {
+            while !matches!(events.next().await, Some(MemberEvent::Assigned { .. })) {}
+            member.close(kohort::CloseOptions::timeout(Duration::from_secs(5))).await
+        };
+        let report = tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the member lives");
+        assert!(!report.forced, "{report:?}");
+        assert!(member.ended().await.is_ok());
+    });
+}
