@@ -1,0 +1,23 @@
+//! Heartbeat: the coordinator's business.
+
+use std::time::Instant;
+
+use kohort_protocol::ErrorCode;
+
+use kohort_protocol::messages::{HeartbeatRequest, HeartbeatResponse};
+
+use crate::node::{Caller, Node, Outcome};
+
+pub(crate) fn handle(
+    node: &mut Node,
+    from: &Caller<'_>,
+    request: HeartbeatRequest,
+    now: Instant,
+    out: &mut Outcome,
+) {
+    node.coordinate(from, request, now, out);
+}
+
+pub(crate) fn refused(_request: &HeartbeatRequest, code: ErrorCode) -> HeartbeatResponse {
+    HeartbeatResponse { error: code }
+}

@@ -1,0 +1,29 @@
+//! JoinGroup: the coordinator's business.
+
+use std::time::Instant;
+
+use kohort_protocol::ErrorCode;
+
+use kohort_protocol::messages::{JoinGroupRequest, JoinGroupResponse};
+
+use crate::node::{Caller, Node, Outcome};
+
+pub(crate) fn handle(
+    node: &mut Node,
+    from: &Caller<'_>,
+    request: JoinGroupRequest,
+    now: Instant,
+    out: &mut Outcome,
+) {
+    node.coordinate(from, request, now, out);
+}
+
+pub(crate) fn refused(request: &JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse {
+    JoinGroupResponse {
+        error: code,
+        generation: -1,
+        protocol_name: Some(String::new()),
+        member_id: request.member_id.clone(),
+        ..JoinGroupResponse::default()
+    }
+}

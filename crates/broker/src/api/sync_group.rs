@@ -1,0 +1,23 @@
+//! SyncGroup: the coordinator's business.
+
+use std::time::Instant;
+
+use kohort_protocol::ErrorCode;
+
+use kohort_protocol::messages::{SyncGroupRequest, SyncGroupResponse};
+
+use crate::node::{Caller, Node, Outcome};
+
+pub(crate) fn handle(
+    node: &mut Node,
+    from: &Caller<'_>,
+    request: SyncGroupRequest,
+    now: Instant,
+    out: &mut Outcome,
+) {
+    node.coordinate(from, request, now, out);
+}
+
+pub(crate) fn refused(_request: &SyncGroupRequest, code: ErrorCode) -> SyncGroupResponse {
+    SyncGroupResponse { error: code, ..SyncGroupResponse::default() }
+}

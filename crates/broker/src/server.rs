@@ -1,0 +1,127 @@
+//! The task that runs a started broker: it accepts connections, owns their tasks and keeps the node's timer. It ends
+//! when it is told to, and cuts every connection then.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::DuplexStream;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::connection::{Peer, serve};
+use crate::event::BrokerEvent;
+use crate::memory::{HOST, MemoryListener, PORT};
+use crate::node::Advertised;
+use crate::shared::Shared;
+
+/// A pause after a failed accept: it fails again at once while the process is out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A started broker's task.
+#[derive(Debug)]
+pub(crate) struct Server {
+    task: JoinHandle<()>,
+    stop: Option<oneshot::Sender<()>>,
+    memory: MemoryListener,
+}
+
+impl Server {
+    /// Starts to accept.
+    pub(crate) fn start(tcp: Option<TcpListener>, memory: MemoryListener, shared: Arc<Shared>) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let running = Running { tcp, memory: memory.open(), shared, connections: JoinSet::new(), last: 0 };
+        Self { task: tokio::spawn(running.run(stopped)), stop: Some(stop), memory }
+    }
+
+    /// Stops accepting and cuts every connection; returns when all are gone.
+    pub(crate) async fn stop(mut self) {
+        self.memory.close();
+        // A task that is gone already needs no word.
+        let _ = self.stop.take().map(|stop| stop.send(()));
+        let _ = (&mut self.task).await;
+    }
+}
+
+/// A broker that is dropped takes its connections with it.
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.memory.close();
+        self.task.abort();
+    }
+}
+
+struct Running {
+    tcp: Option<TcpListener>,
+    memory: mpsc::Receiver<DuplexStream>,
+    shared: Arc<Shared>,
+    connections: JoinSet<()>,
+    last: u64,
+}
+
+impl Running {
+    async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
+        loop {
+            let deadline = self.shared.arm();
+            tokio::select! {
+                _ = &mut stopped => break,
+                () = self.shared.timer.notified() => {}
+                () = until(deadline) => self.shared.on_deadline(),
+                accepted = accept(self.tcp.as_ref()) => self.on_tcp(accepted).await,
+                Some(stream) = self.memory.recv() => self.on_memory(stream),
+                // How it ended is told by the connection itself, a panic included.
+                Some(_) = self.connections.join_next(), if !self.connections.is_empty() => {}
+            }
+        }
+        // The port is free before the connections are cut: who reconnects at once is refused.
+        drop(self.tcp.take());
+        self.connections.shutdown().await;
+        self.shared.cut();
+    }
+
+    async fn on_tcp(&mut self, accepted: io::Result<(TcpStream, SocketAddr)>) {
+        let Ok((stream, peer)) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            return;
+        };
+        // Without these the connection is of no use, or gone already.
+        let (Ok(()), Ok(local)) = (stream.set_nodelay(true), stream.local_addr()) else { return };
+        let advertised = Advertised { host: local.ip().to_canonical().to_string(), port: local.port() };
+        self.open(stream, format!("/{}", peer.ip().to_canonical()), advertised);
+    }
+
+    fn on_memory(&mut self, stream: DuplexStream) {
+        let advertised = Advertised { host: HOST.to_owned(), port: PORT };
+        self.open(stream, format!("/{HOST}"), advertised);
+    }
+
+    fn open<S>(&mut self, stream: S, host: String, advertised: Advertised)
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let max = self.shared.max_connections;
+        if self.connections.len() >= max {
+            self.shared.events.emit(BrokerEvent::ConnectionRefused { peer: host, max });
+            return;
+        }
+        self.last = self.last.saturating_add(1);
+        let peer = Peer { connection: self.last, host, advertised };
+        self.connections.spawn(serve(stream, peer, self.shared.clone()));
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn accept(tcp: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
+    match tcp {
+        Some(listener) => listener.accept().await,
+        None => std::future::pending().await,
+    }
+}
