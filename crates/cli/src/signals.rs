@@ -17,11 +17,6 @@ impl Stop {
             std::future::pending::<()>().await;
         }
     }
-
-    /// Whether a stop was asked for.
-    pub(crate) fn is_asked(&self) -> bool {
-        *self.0.borrow()
-    }
 }
 
 /// Listens from now on.

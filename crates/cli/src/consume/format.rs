@@ -101,7 +101,7 @@ mod tests {
     fn json_keeps_every_byte() {
         let mut builder = RecordBatchBuilder::new(Compression::None);
         let headers = [(&b"h"[..], Some(&b"1"[..])), (&b"h"[..], None)];
-        builder.append(17, Some(b"k\"\n"), Some(&[0xff]), headers.into_iter()).unwrap();
+        builder.append(17, Some(b"k\"\n"), Some(&[0xff]), headers).unwrap();
         builder.append(17, None, None, std::iter::empty()).unwrap();
         let batch = RecordBatch::decode(&builder.build().unwrap(), 1 << 20).unwrap();
         let partition = TopicPartition::new("t", 3);

@@ -1,6 +1,7 @@
 //! The drill: kills the heartbeat of one member again and again, until the crash bound trips and the
 //! application's supervisor starts the member afresh.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kohort::{ConsumerGroup, MemberEvent, MemberEvents, MemberName, MemberRef, MemberState, TerminalClass};
@@ -14,6 +15,8 @@ use crate::style::Paint;
 
 /// Between two looks at a member.
 const LOOK: Duration = Duration::from_millis(20);
+/// From a settled group to the next kill.
+const BETWEEN_KILLS: Duration = Duration::from_millis(300);
 
 /// What the drill found.
 #[derive(Default, Debug, Clone)]
@@ -22,7 +25,8 @@ pub(super) struct Found {
     /// Crashes after which the same incarnation was stable again.
     pub(super) rejoins: u32,
     pub(super) terminations: Vec<TerminalClass>,
-    pub(super) rebalances: u32,
+    /// Generations that members joined.
+    pub(super) rebalances: usize,
     /// The member that was started afresh is in the group.
     pub(super) fresh: bool,
 }
@@ -33,7 +37,7 @@ pub(super) struct Counts {
     /// Crashes of the victim that were survived so far.
     crashes: u32,
     terminations: Vec<TerminalClass>,
-    rebalances: u32,
+    generations: BTreeSet<i32>,
 }
 
 /// Shows events and counts them, until the group is gone.
@@ -57,7 +61,9 @@ pub(super) async fn watch(
             MemberEvent::Terminated { class, .. } => {
                 tell.send_modify(|counts| counts.terminations.push(class));
             }
-            MemberEvent::Join { .. } => tell.send_modify(|counts| counts.rebalances += 1),
+            MemberEvent::Join { generation, .. } => tell.send_modify(|counts| {
+                counts.generations.insert(generation);
+            }),
             _ => {}
         }
     }
@@ -79,9 +85,11 @@ pub(super) async fn run(
 ) -> Result<Found, CliError> {
     let mut found = Found::default();
     let all = group.running().len();
-    settle(group, all, patience).await?;
+    let mut generation = settle(group, all, -1, patience).await?;
     while found.kills <= max {
         let member = member(group, victim)?;
+        // Records flow between two crashes, so that each comes in the middle of work.
+        sleep(BETWEEN_KILLS).await;
         kill_heartbeat(&member, patience).await?;
         found.kills += 1;
         stage.say(Paint::Cyan, &format!("{victim}  its heartbeat is killed ({} of {})", found.kills, max + 1));
@@ -103,31 +111,29 @@ pub(super) async fn run(
             }
             continue;
         }
-        settle(group, all, patience).await?;
+        generation = settle(group, all, generation, patience).await?;
         found.rejoins += 1;
         stage.say(Paint::Green, &format!("{victim}  stable again, in place, after crash {}", found.kills));
     }
     if !counts.borrow().terminations.is_empty() {
-        settle(group, all, patience).await?;
+        settle(group, all, generation, patience).await?;
         found.fresh = true;
         stage.say(Paint::Green, &format!("{victim}  started fresh by the application's supervisor, window empty"));
     }
     Ok(found)
 }
 
-/// Waits until so many members are stable, each with its heart beating.
-pub(super) async fn settle(group: &ConsumerGroup, all: usize, patience: Duration) -> Result<(), CliError> {
+/// Waits until so many members are stable in one generation that is newer than `after`, and says which.
+async fn settle(group: &ConsumerGroup, all: usize, after: i32, patience: Duration) -> Result<i32, CliError> {
     let deadline = Instant::now() + patience;
     loop {
         let running = group.running();
         let states: Vec<_> = running.iter().map(|member| member.status()).collect();
-        let generation = states.first().map(|status| status.generation);
-        let together = states.len() == all
-            && states
-                .iter()
-                .all(|status| status.state == MemberState::Stable && Some(status.generation) == generation);
-        if together {
-            return Ok(());
+        let generation = states.first().map_or(-1, |status| status.generation);
+        let together =
+            states.iter().all(|status| status.state == MemberState::Stable && status.generation == generation);
+        if together && states.len() == all && generation > after {
+            return Ok(generation);
         }
         if Instant::now() >= deadline {
             let states: Vec<String> = running
@@ -166,6 +172,6 @@ async fn kill_heartbeat(member: &MemberRef, patience: Duration) -> Result<(), Cl
 impl Counts {
     pub(super) fn add_to(&self, found: &mut Found) {
         found.terminations.clone_from(&self.terminations);
-        found.rebalances = self.rebalances;
+        found.rebalances = self.generations.len();
     }
 }
