@@ -216,6 +216,11 @@ impl Membership {
         self.crashes.count(now)
     }
 
+    /// The crashes in the window, to be counted at any time.
+    pub fn crash_window(&self) -> &CrashWindow {
+        &self.crashes
+    }
+
     /// Is the member closing, or ending for a terminal reason?
     pub fn is_ending(&self) -> bool {
         self.ending.is_some() || self.state.is_final()
