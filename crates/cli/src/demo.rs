@@ -165,12 +165,26 @@ async fn act(
     let deadline = Instant::now() + patience;
     while books.open().seen.values().map(ledger::Offsets::len).sum::<u64>() < produced.count {
         if Instant::now() >= deadline {
-            stage.say(Paint::Red, &format!("not all records were handled within {patience:?}"));
+            stage.say(Paint::Red, &format!("not all records were handled within {patience:?}:"));
+            show_progress(group, broker, stage);
             break;
         }
         sleep(TICK).await;
     }
     Ok((produced, found))
+}
+
+/// Where each partition stands, for a run that does not come to its end.
+fn show_progress(group: &ConsumerGroup, broker: &Broker, stage: &Stage) {
+    for member in group.running() {
+        let status = member.status();
+        stage.say(Paint::Red, &format!("    {} {} {:?}", member.name(), status.state, status.health));
+        for at in status.assignment {
+            let end = broker.log_end_offset(&at.partition.topic, at.partition.partition);
+            let text = format!("    {} at {:?}, committed {:?}, log end {end:?}", at.partition, at.position, at.committed);
+            stage.say(Paint::Red, &text);
+        }
+    }
 }
 
 /// Spreads four fifths of the input over the length of the drill; the rest goes when it is over.

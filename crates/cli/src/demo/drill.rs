@@ -38,6 +38,10 @@ pub(super) struct Counts {
     crashes: u32,
     terminations: Vec<TerminalClass>,
     generations: BTreeSet<i32>,
+    /// How often the victim became stable. Its generation says less: a member that rejoins with the id it had
+    /// and is not the leader is given the generation that stands.
+    stable: u32,
+    stable_at_termination: u32,
 }
 
 /// Shows events and counts them, until the group is gone.
@@ -59,7 +63,13 @@ pub(super) async fn watch(
                 tell.send_modify(|counts| counts.crashes += 1);
             }
             MemberEvent::Terminated { class, .. } => {
-                tell.send_modify(|counts| counts.terminations.push(class));
+                tell.send_modify(|counts| {
+                    counts.terminations.push(class);
+                    counts.stable_at_termination = counts.stable;
+                });
+            }
+            MemberEvent::StateChanged { member, to: MemberState::Stable, .. } if member == victim => {
+                tell.send_modify(|counts| counts.stable += 1);
             }
             MemberEvent::Join { generation, .. } => tell.send_modify(|counts| {
                 counts.generations.insert(generation);
@@ -85,11 +95,12 @@ pub(super) async fn run(
 ) -> Result<Found, CliError> {
     let mut found = Found::default();
     let all = group.running().len();
-    let mut generation = settle(group, all, -1, patience).await?;
+    settle(group, all, patience).await?;
     while found.kills <= max {
         let member = member(group, victim)?;
         // Records flow between two crashes, so that each comes in the middle of work.
         sleep(BETWEEN_KILLS).await;
+        let stable = counts.borrow().stable;
         kill_heartbeat(&member, patience).await?;
         found.kills += 1;
         stage.say(Paint::Cyan, &format!("{victim}  its heartbeat is killed ({} of {})", found.kills, max + 1));
@@ -111,20 +122,36 @@ pub(super) async fn run(
             }
             continue;
         }
-        generation = settle(group, all, generation, patience).await?;
+        again(counts, stable, victim, patience).await?;
+        settle(group, all, patience).await?;
         found.rejoins += 1;
         stage.say(Paint::Green, &format!("{victim}  stable again, in place, after crash {}", found.kills));
     }
     if !counts.borrow().terminations.is_empty() {
-        settle(group, all, generation, patience).await?;
+        let before = counts.borrow().stable_at_termination;
+        again(counts, before, victim, patience).await?;
+        settle(group, all, patience).await?;
         found.fresh = true;
         stage.say(Paint::Green, &format!("{victim}  started fresh by the application's supervisor, window empty"));
     }
     Ok(found)
 }
 
-/// Waits until so many members are stable in one generation that is newer than `after`, and says which.
-async fn settle(group: &ConsumerGroup, all: usize, after: i32, patience: Duration) -> Result<i32, CliError> {
+/// Waits until the victim became stable once more than `before`.
+async fn again(
+    counts: &mut watch::Receiver<Counts>,
+    before: u32,
+    victim: &MemberName,
+    patience: Duration,
+) -> Result<(), CliError> {
+    match timeout(patience, counts.wait_for(|counts| counts.stable > before)).await {
+        Ok(Ok(_)) => Ok(()),
+        _ => Err(CliError::Other(format!("{victim} was not stable again within {patience:?}"))),
+    }
+}
+
+/// Waits until so many members are stable in one generation.
+async fn settle(group: &ConsumerGroup, all: usize, patience: Duration) -> Result<(), CliError> {
     let deadline = Instant::now() + patience;
     loop {
         let running = group.running();
@@ -132,8 +159,8 @@ async fn settle(group: &ConsumerGroup, all: usize, after: i32, patience: Duratio
         let generation = states.first().map_or(-1, |status| status.generation);
         let together =
             states.iter().all(|status| status.state == MemberState::Stable && status.generation == generation);
-        if together && states.len() == all && generation > after {
-            return Ok(generation);
+        if together && states.len() == all {
+            return Ok(());
         }
         if Instant::now() >= deadline {
             let states: Vec<String> = running
