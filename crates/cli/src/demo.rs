@@ -34,8 +34,6 @@ const MEMBERS: usize = 2;
 const SESSION: Duration = Duration::from_secs(6);
 /// Between two batches while the drill runs.
 const TICK: Duration = Duration::from_millis(20);
-/// A crash, the pause, the rejoin and the other member's beat that hears of it take about this long.
-const PER_CRASH: Duration = Duration::from_millis(1200);
 /// Records in one call of the producer.
 const LOAD: usize = 2_000;
 
@@ -159,7 +157,9 @@ async fn act(
         over.send_replace(true);
         found
     };
-    let length = (PER_CRASH + args.crash_rejoin_max_jitter) * max.saturating_add(1).min(20);
+    // About half of the longest pause, and half a beat until the other member hears of the rejoin.
+    let per_crash = drill::BETWEEN_KILLS + (args.crash_rejoin_max_jitter + args.heartbeat_interval) / 2;
+    let length = per_crash * max.saturating_add(1).min(20);
     let (produced, found) = tokio::try_join!(produce(broker, source, length, drilled), drilling)?;
     stage.say(Paint::Cyan, &format!("all {} records are produced", produced.count));
     let deadline = Instant::now() + patience;

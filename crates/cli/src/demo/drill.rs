@@ -16,7 +16,7 @@ use crate::style::Paint;
 /// Between two looks at a member.
 const LOOK: Duration = Duration::from_millis(20);
 /// From a settled group to the next kill.
-const BETWEEN_KILLS: Duration = Duration::from_millis(300);
+pub(super) const BETWEEN_KILLS: Duration = Duration::from_millis(300);
 
 /// What the drill found.
 #[derive(Default, Debug, Clone)]
@@ -101,9 +101,10 @@ pub(super) async fn run(
         // Records flow between two crashes, so that each comes in the middle of work.
         sleep(BETWEEN_KILLS).await;
         let stable = counts.borrow().stable;
-        kill_heartbeat(&member, patience).await?;
         found.kills += 1;
-        stage.say(Paint::Cyan, &format!("{victim}  its heartbeat is killed ({} of {})", found.kills, max + 1));
+        let of = u64::from(max) + 1;
+        stage.say(Paint::Cyan, &format!("{victim}  its heartbeat is killed ({} of {of})", found.kills));
+        kill_heartbeat(&member, patience).await?;
         let kills = found.kills;
         let seen = counts
             .wait_for(|counts| !counts.terminations.is_empty() || counts.crashes >= kills);
@@ -113,14 +114,6 @@ pub(super) async fn run(
         };
         if terminated {
             break;
-        }
-        // The crash that trips the bound may be told before the termination it leads to.
-        if found.kills > max {
-            let ended = counts.wait_for(|counts| !counts.terminations.is_empty());
-            if timeout(patience, ended).await.is_err() {
-                break;
-            }
-            continue;
         }
         again(counts, stable, victim, patience).await?;
         settle(group, all, patience).await?;
