@@ -88,17 +88,14 @@ pub enum CommitError {
 }
 
 /// Why a member ended for good. The class is for labels and alerts, the reason for people.
-#[derive(Debug, Clone, Error)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum TerminalReason {
     /// A newer member took the group instance id (KIP-345).
-    #[error("fenced: a newer member took the group instance id")]
     FencedInstanceId,
     /// Not authorized for the group.
-    #[error("not authorized for the group")]
     GroupAuthorizationFailed,
     /// The heartbeat crashed more often than `crash_rejoin_max_restarts` allows.
-    #[error("crash loop: {crashes} heartbeat crashes in the window, the last one {cause}")]
     CrashLoop {
         /// How the heartbeat ended the last time: `killed`, `aborted`, `panicked: …`
         cause: String,
@@ -106,13 +103,11 @@ pub enum TerminalReason {
         crashes: u32,
     },
     /// A defect: a part of the member panicked, was killed or failed where nothing may.
-    #[error("crashed: {what}")]
     Crashed {
         /// What happened to which part.
         what: String,
     },
     /// The broker refuses the member for a reason that no retry mends.
-    #[error("{api} refused: {code}{}", detail_text(.detail))]
     Protocol {
         /// The request.
         api: &'static str,
@@ -122,36 +117,60 @@ pub enum TerminalReason {
         detail: String,
     },
     /// Broker and member share no version of a request.
-    #[error("unsupported: {detail}")]
     Unsupported {
         /// What is missing.
         detail: String,
     },
     /// The client is gone.
-    #[error("the client died: {detail}")]
     ClientDied {
         /// What became of it.
         detail: String,
     },
     /// The workers of a partition failed more often than they may.
-    #[error("the workers gave up{}: {cause}", partition_text(.partition))]
     WorkersGaveUp {
         /// The partition, if one is to blame.
         partition: Option<TopicPartition>,
         /// The last failure, the handler's error included.
         cause: String,
         /// The chain of errors behind it.
-        #[source]
         source: Option<Arc<dyn StdError + Send + Sync>>,
     },
 }
 
-fn detail_text(detail: &str) -> String {
-    if detail.is_empty() { String::new() } else { format!(" ({detail})") }
+impl fmt::Display for TerminalReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TerminalReason::FencedInstanceId => {
+                f.write_str("fenced: a newer member took the group instance id")
+            }
+            TerminalReason::GroupAuthorizationFailed => f.write_str("not authorized for the group"),
+            TerminalReason::CrashLoop { cause, crashes } => {
+                write!(f, "crash loop: {crashes} heartbeat crashes in the window, the last one {cause}")
+            }
+            TerminalReason::Crashed { what } => write!(f, "crashed: {what}"),
+            TerminalReason::Protocol { api, code, detail } if detail.is_empty() => {
+                write!(f, "{api} refused: {code}")
+            }
+            TerminalReason::Protocol { api, code, detail } => write!(f, "{api} refused: {code} ({detail})"),
+            TerminalReason::Unsupported { detail } => write!(f, "unsupported: {detail}"),
+            TerminalReason::ClientDied { detail } => write!(f, "the client died: {detail}"),
+            TerminalReason::WorkersGaveUp { partition: Some(partition), cause, .. } => {
+                write!(f, "the workers gave up on {partition}: {cause}")
+            }
+            TerminalReason::WorkersGaveUp { cause, .. } => write!(f, "the workers gave up: {cause}"),
+        }
+    }
 }
 
-fn partition_text(partition: &Option<TopicPartition>) -> String {
-    partition.as_ref().map(|partition| format!(" on {partition}")).unwrap_or_default()
+/// By hand, because a derived `source` would be the `Arc` and not the error in it, which nobody could find by
+/// its type.
+impl StdError for TerminalReason {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            TerminalReason::WorkersGaveUp { source: Some(source), .. } => Some(&**source),
+            _ => None,
+        }
+    }
 }
 
 /// [`TerminalReason`] as a flat word: label metrics and alerts with it, never with the reason.
@@ -234,13 +253,23 @@ impl TerminalReason {
 }
 
 /// A handler, or the data it was to be given, failed: the exit of a worker.
-#[derive(Debug, Clone, Error)]
-#[error("{partition} at offset {offset}: {source}")]
+#[derive(Debug, Clone)]
 pub(crate) struct WorkerFailed {
     pub(crate) partition: TopicPartition,
     pub(crate) offset: i64,
-    #[source]
     pub(crate) source: Arc<dyn StdError + Send + Sync>,
+}
+
+impl fmt::Display for WorkerFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at offset {}: {}", self.partition, self.offset, self.source)
+    }
+}
+
+impl StdError for WorkerFailed {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.source)
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,17 @@
+//! The member on real actors, against the embedded broker in memory, under the paused clock: timing is exact
+//! and nothing sleeps for luck.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "member/closing.rs"]
+mod closing;
+#[path = "member/consuming.rs"]
+mod consuming;
+#[path = "member/crash_bound.rs"]
+mod crash_bound;
+#[path = "member/outages.rs"]
+mod outages;
+#[path = "member/responsive.rs"]
+mod responsive;
+#[path = "member/support.rs"]
+mod support;

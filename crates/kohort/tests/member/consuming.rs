@@ -1,0 +1,265 @@
+//! Consuming: every record once, commits that follow the work, workers that fail and go on.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kohort::{
+    BatchError, BatchHandler, Context, Handler, MemberEvent, Record, RecordBatch, TerminalClass,
+    TerminalReason,
+};
+use kohort_broker::Broker;
+
+use crate::support::{GROUP, Seen, TOPIC, broker, eventually, group, recording, secs, stable, until};
+
+async fn produce(broker: &Broker, records: usize) {
+    for n in 0..records {
+        broker.produce(TOPIC, format!("key-{n}"), format!("value-{n}")).await.unwrap();
+    }
+}
+
+fn ends(broker: &Broker, partitions: i32) -> BTreeMap<i32, i64> {
+    (0..partitions).map(|partition| (partition, broker.log_end_offset(TOPIC, partition).unwrap())).collect()
+}
+
+fn committed(broker: &Broker, partitions: i32) -> BTreeMap<i32, i64> {
+    (0..partitions)
+        .map(|partition| (partition, broker.committed(GROUP, TOPIC, partition).unwrap_or(-1)))
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_members_handle_every_record_once_and_commit_to_the_log_end() {
+    let broker = broker(4).await;
+    produce(&broker, 500).await;
+    let seen = Seen::default();
+    let group = {
+        let seen = seen.clone();
+        group(&broker).members(2).handler(move |_| seen.handler()).build().unwrap()
+    };
+    let members = group.start_all().await.unwrap();
+    eventually("both members have partitions", || {
+        members.iter().all(|member| member.status().assignment.len() == 2)
+    })
+    .await;
+    produce(&broker, 500).await;
+    eventually("all are handled", || seen.counts().len() == 1000).await;
+    eventually("all are committed", || committed(&broker, 4) == ends(&broker, 4)).await;
+    for member in &members {
+        let report = member.close(Default::default()).await;
+        assert!(!report.forced && report.dropped.is_empty(), "{report:?}");
+    }
+    assert!(seen.counts().values().all(|count| *count == 1), "an orderly rebalance repeats nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_ofetch_01_a_restart_resumes_at_the_committed_offset() {
+    let broker = broker(1).await;
+    produce(&broker, 10).await;
+    let (group, seen) = recording(&broker);
+    let member = group.start().await.unwrap();
+    eventually("ten are handled", || seen.len() == 10).await;
+    let report = member.close(Default::default()).await;
+    assert_eq!(report.committed.values().copied().collect::<Vec<_>>(), [10]);
+    produce(&broker, 5).await;
+    let again = group.start().await.unwrap();
+    eventually("five more are handled", || seen.len() == 15).await;
+    again.close(Default::default()).await;
+    assert!(seen.counts().values().all(|count| *count == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_from_the_reset_policy_is_told_and_committed() {
+    let broker = broker(1).await;
+    produce(&broker, 7).await;
+    let seen = Seen::default();
+    let group = {
+        let seen = seen.clone();
+        group(&broker)
+            .property("auto.offset.reset", "latest")
+            .handler(move |_| seen.handler())
+            .build()
+            .unwrap()
+    };
+    let mut events = group.events();
+    let _member = group.start().await.unwrap();
+    let reset = until(&mut events, |event| matches!(event, MemberEvent::OffsetReset { .. })).await;
+    assert!(
+        matches!(reset, MemberEvent::OffsetReset { from: None, to: 7, policy: "latest", .. }),
+        "{reset:?}"
+    );
+    eventually("the start is committed", || committed(&broker, 1)[&0] == 7).await;
+    produce(&broker, 1).await;
+    eventually("what comes later is handled", || seen.len() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_28_an_offset_that_is_gone_is_reset_once() {
+    let broker = broker(1).await;
+    produce(&broker, 20).await;
+    let (group, seen) = recording(&broker);
+    let member = group.start().await.unwrap();
+    eventually("all are handled", || seen.len() == 20).await;
+    member.close(Default::default()).await;
+    produce(&broker, 20).await;
+    broker.delete_records(TOPIC, 0, 30).await.unwrap();
+    let mut events = group.events();
+    let _member = group.start().await.unwrap();
+    let reset = until(&mut events, |event| matches!(event, MemberEvent::OffsetReset { .. })).await;
+    assert!(matches!(reset, MemberEvent::OffsetReset { from: Some(20), to: 30, .. }), "{reset:?}");
+    eventually("what is left is handled", || seen.len() == 30).await;
+}
+
+/// Fails, or panics, a number of times at one offset.
+struct Poisoned {
+    seen: Seen,
+    left: Arc<AtomicUsize>,
+    panics: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the store is away")]
+struct StoreAway;
+
+impl Handler for Poisoned {
+    type Error = StoreAway;
+
+    async fn handle(&mut self, record: Record<'_>, cx: &mut Context) -> Result<(), StoreAway> {
+        let spent = |left: &AtomicUsize| {
+            left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+        };
+        if record.offset == 7 && cx.partition().partition == 0 && spent(&self.left) {
+            if self.panics {
+                panic!("record 7");
+            }
+            return Err(StoreAway);
+        }
+        self.seen.push(cx, record.offset);
+        Ok(())
+    }
+}
+
+async fn poisoned(times: usize, panics: bool) -> (Broker, kohort::ConsumerGroup, Seen) {
+    let broker = broker(2).await;
+    for partition in 0..2 {
+        for n in 0..20 {
+            broker.produce_to(TOPIC, partition, Some(b"key"), Some(format!("{n}").as_bytes())).await.unwrap();
+        }
+    }
+    let (seen, left) = (Seen::default(), Arc::new(AtomicUsize::new(times)));
+    let group = {
+        let seen = seen.clone();
+        group(&broker)
+            .handler(move |_| Poisoned { seen: seen.clone(), left: left.clone(), panics })
+            .build()
+            .unwrap()
+    };
+    (broker, group, seen)
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_18_a_panicking_handler_is_restarted_and_the_record_delivered_again() {
+    let (_broker, group, seen) = poisoned(1, true).await;
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    until(&mut events, |event| matches!(event, MemberEvent::WorkerRestarted { failures: 1, .. })).await;
+    eventually("all are handled", || seen.counts().len() == 40).await;
+    assert!(seen.counts().values().all(|count| *count == 1), "what was handled is not handled again");
+    assert!(member.status().last_good_heartbeat.unwrap() < secs(6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_15_a_handler_that_always_fails_ends_the_member_with_its_error() {
+    let (broker, group, seen) = poisoned(usize::MAX, false).await;
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    let reason = member.ended().await.unwrap_err();
+    assert_eq!(reason.class(), TerminalClass::Workers);
+    assert!(reason.to_string().contains("the store is away"), "{reason}");
+    let mut cause: Option<&dyn std::error::Error> = Some(&reason);
+    let mut found = false;
+    while let Some(error) = cause {
+        found |= error.downcast_ref::<StoreAway>().is_some();
+        cause = error.source();
+    }
+    assert!(found, "the handler's own error is in the chain");
+    // The work that was done is committed, and the group is left.
+    eventually("the group is empty", || broker.group(GROUP).unwrap().members.is_empty()).await;
+    assert_eq!(committed(&broker, 2)[&0], 7);
+    assert_eq!(seen.counts().keys().filter(|(partition, _)| *partition == 1).count(), 20);
+    let pauses = std::iter::from_fn(|| events.try_next())
+        .filter(|event| matches!(event, MemberEvent::WorkerRestarted { .. }))
+        .count();
+    assert_eq!(pauses, 3);
+    assert!(
+        matches!(reason, TerminalReason::WorkersGaveUp { partition: Some(partition), .. } if partition.partition == 0)
+    );
+}
+
+struct Batches(Seen);
+
+impl BatchHandler for Batches {
+    type Error = Infallible;
+
+    async fn handle(&mut self, batch: &RecordBatch, cx: &mut Context) -> Result<(), BatchError<Infallible>> {
+        for record in batch {
+            if record.offset >= cx.position() {
+                self.0.push(cx, record.offset);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_are_handled_whole() {
+    let broker = broker(2).await;
+    produce(&broker, 100).await;
+    let seen = Seen::default();
+    let group = {
+        let seen = seen.clone();
+        group(&broker).batch_handler(move |_| Batches(seen.clone())).build().unwrap()
+    };
+    let member = group.start().await.unwrap();
+    eventually("all are handled", || seen.counts().len() == 100).await;
+    let report = member.close(Default::default()).await;
+    assert_eq!(report.committed.values().sum::<i64>(), 100);
+}
+
+/// Commits itself, after every record.
+struct Committing(Seen);
+
+impl Handler for Committing {
+    type Error = kohort::CommitError;
+
+    async fn handle(&mut self, record: Record<'_>, cx: &mut Context) -> Result<(), kohort::CommitError> {
+        cx.commit().await?;
+        self.0.push(cx, record.offset);
+        Ok(())
+    }
+
+    async fn revoked(&mut self, cx: &mut Context) -> Result<(), kohort::CommitError> {
+        cx.commit().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_04_a_commit_from_a_handler_is_answered_at_once_even_while_draining() {
+    let broker = broker(1).await;
+    produce(&broker, 20).await;
+    let seen = Seen::default();
+    let group = {
+        let seen = seen.clone();
+        group(&broker).handler(move |_| Committing(seen.clone())).build().unwrap()
+    };
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    eventually("all are handled", || seen.len() == 20).await;
+    let before = tokio::time::Instant::now();
+    let report = member.close(Default::default()).await;
+    assert!(before.elapsed() < secs(1), "{:?}", before.elapsed());
+    assert!(!report.forced);
+    assert_eq!(committed(&broker, 1)[&0], 20);
+}

@@ -1,0 +1,209 @@
+//! Brokers that are not there, answer late, or say no.
+
+use kohort::{Health, MemberEvent, TerminalClass, TerminalReason};
+use kohort_broker::Broker;
+use kohort_protocol::{ApiKey, ErrorCode};
+
+use crate::support::{GROUP, TOPIC, broker, eventually, group, recording, secs, stable, until};
+
+#[tokio::test(start_paused = true)]
+async fn d_14_without_a_broker_it_keeps_trying_says_so_once_and_joins_soon_after() {
+    let broker = broker(2).await;
+    broker.produce(TOPIC, "key", "value").await.unwrap();
+    broker.stop().await;
+    let (group, seen) = recording(&broker);
+    let (mut events, mut all) = (group.events(), group.events());
+    let member = group.start().await.unwrap();
+    tokio::time::sleep(secs(90)).await;
+    let status = member.status();
+    assert!(matches!(status.health, Health::Unhealthy { .. }), "{:?}", status.health);
+    broker.restart().await.unwrap();
+    let up = tokio::time::Instant::now();
+    stable(&mut events).await;
+    assert!(up.elapsed() <= secs(10), "joined {:?} after the broker came up", up.elapsed());
+    eventually("the record is handled", || seen.len() == 1).await;
+
+    let told: Vec<_> = std::iter::from_fn(|| all.try_next()).collect();
+    let count = |wanted: fn(&MemberEvent) -> bool| told.iter().filter(|event| wanted(event)).count();
+    assert_eq!(count(|event| matches!(event, MemberEvent::Unreachable { .. })), 1, "once per state change");
+    assert_eq!(count(|event| matches!(event, MemberEvent::Reachable { .. })), 1);
+    assert_eq!(
+        count(|event| matches!(event, MemberEvent::HeartbeatCrash { .. })),
+        0,
+        "no restart budget is used"
+    );
+    let Some(MemberEvent::Unreachable { reason, .. }) =
+        told.iter().find(|event| matches!(event, MemberEvent::Unreachable { .. }))
+    else {
+        unreachable!()
+    };
+    assert!(reason.contains("memory:9092"), "says what was tried: {reason}");
+
+    // And again, for a minute, in the middle of its life.
+    broker.stop().await;
+    tokio::time::sleep(secs(60)).await;
+    broker.restart().await.unwrap();
+    let up = tokio::time::Instant::now();
+    until(&mut all, |event| matches!(event, MemberEvent::Assigned { .. })).await;
+    assert!(up.elapsed() <= secs(10), "rejoined {:?} after the broker came back", up.elapsed());
+    assert!(matches!(member.status().health, Health::Healthy));
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_06_a_member_cut_off_from_its_coordinator_fences_itself_at_the_session_timeout() {
+    let broker = broker(1).await;
+    let (group, seen) = recording(&broker);
+    let (mut events, mut all) = (group.events(), group.events());
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    tokio::time::sleep(secs(1)).await;
+    let rules = [ApiKey::Heartbeat, ApiKey::FindCoordinator, ApiKey::OffsetCommit]
+        .map(|api| broker.faults().on(api).drop());
+    let cut = tokio::time::Instant::now();
+    until(&mut events, |event| matches!(event, MemberEvent::Lost { .. })).await;
+    assert!(cut.elapsed() <= secs(6), "{:?}", cut.elapsed());
+    let before = seen.len();
+    // Fetches would still be answered; nothing is handled.
+    for _ in 0..10 {
+        broker.produce(TOPIC, "key", "value").await.unwrap();
+    }
+    tokio::time::sleep(secs(12)).await;
+    assert_eq!(seen.len(), before);
+    assert!(matches!(member.status().health, Health::Unhealthy { .. }));
+    rules.iter().for_each(kohort_broker::FaultRule::clear);
+    stable(&mut events).await;
+    eventually("the records are handled after the rejoin", || seen.len() == before + 10).await;
+    let lost = std::iter::from_fn(|| all.try_next())
+        .filter(|event| matches!(event, MemberEvent::Lost { .. }))
+        .count();
+    assert_eq!(lost, 1, "partitions-lost exactly once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_hb_11_a_coordinator_that_moves_costs_no_rebalance() {
+    let broker = broker(2).await;
+    let (group, _) = recording(&broker);
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    let (id, generation) = (member.status().member_id, member.status().generation);
+    broker.clear_requests();
+    broker.faults().on(ApiKey::Heartbeat).times(1).error(ErrorCode::NotCoordinator);
+    tokio::time::sleep(secs(4)).await;
+    assert_eq!(broker.requests(ApiKey::FindCoordinator).len(), 1);
+    assert_eq!(broker.requests(ApiKey::JoinGroup).len(), 0);
+    assert_eq!((member.status().member_id, member.status().generation), (id, generation));
+    assert!(member.status().last_good_heartbeat.unwrap() <= secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_hb_07_and_08_a_lost_generation_keeps_the_id_and_an_unknown_id_drops_it() {
+    let broker = broker(2).await;
+    let (group, _) = recording(&broker);
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    let id = member.status().member_id;
+    broker.faults().on(ApiKey::Heartbeat).times(1).error(ErrorCode::IllegalGeneration);
+    until(&mut events, |event| matches!(event, MemberEvent::Lost { .. })).await;
+    stable(&mut events).await;
+    assert_eq!(member.status().member_id, id);
+    broker.faults().on(ApiKey::Heartbeat).times(1).error(ErrorCode::UnknownMemberId);
+    until(&mut events, |event| matches!(event, MemberEvent::Lost { .. })).await;
+    stable(&mut events).await;
+    assert_ne!(member.status().member_id, id);
+}
+
+async fn terminal(broker: &Broker, api: ApiKey, code: ErrorCode) -> TerminalReason {
+    let (group, _) = recording(broker);
+    broker.faults().on(api).error(code);
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    let reason = member.ended().await.unwrap_err();
+    tokio::time::sleep(secs(1)).await;
+    let told = std::iter::from_fn(|| events.try_next())
+        .filter(|event| matches!(event, MemberEvent::Terminated { .. }));
+    assert_eq!(told.count(), 1);
+    broker.faults().clear();
+    reason
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_34_and_d_38_refusals_are_terminal_and_say_what_was_refused() {
+    let broker = broker(2).await;
+    for api in [ApiKey::FindCoordinator, ApiKey::JoinGroup, ApiKey::SyncGroup, ApiKey::Heartbeat] {
+        let reason = terminal(&broker, api, ErrorCode::GroupAuthorizationFailed).await;
+        assert_eq!(reason.class(), TerminalClass::Auth, "{api}");
+    }
+    let reason = terminal(&broker, ApiKey::JoinGroup, ErrorCode::InconsistentGroupProtocol).await;
+    assert!(reason.to_string().contains("range, roundrobin"), "{reason}");
+    let reason = terminal(&broker, ApiKey::JoinGroup, ErrorCode::InvalidSessionTimeout).await;
+    assert!(reason.to_string().contains("6000 ms"), "{reason}");
+    let reason = terminal(&broker, ApiKey::Heartbeat, ErrorCode::FencedInstanceId).await;
+    assert_eq!(reason.class(), TerminalClass::Fenced);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_09_a_late_beat_of_an_older_generation_changes_nothing() {
+    let broker = broker(1).await;
+    let seen = crate::support::Seen::default();
+    let group = group(&broker).commit_interval(secs(1)).handler(move |_| seen.handler()).build().unwrap();
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    let id = member.status().member_id;
+    // A beat is held back; meanwhile a commit's answer brings the member into the next generation.
+    let held = broker.faults().on(ApiKey::Heartbeat).times(1).delay(secs(2));
+    eventually("the beat is held", || held.hits() == 1).await;
+    broker.faults().on(ApiKey::OffsetCommit).times(1).error(ErrorCode::IllegalGeneration);
+    broker.produce(TOPIC, "key", "value").await.unwrap();
+    until(&mut events, |event| matches!(event, MemberEvent::Lost { .. })).await;
+    stable(&mut events).await;
+    let (generation, joins) = (member.status().generation, broker.requests(ApiKey::JoinGroup).len());
+    tokio::time::sleep(secs(10)).await;
+    assert_eq!(member.status().member_id, id);
+    assert_eq!(member.status().generation, generation);
+    assert_eq!(broker.requests(ApiKey::JoinGroup).len(), joins, "no further JoinGroup");
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_29_an_error_while_loading_offsets_is_never_taken_for_no_offset() {
+    let broker = broker(1).await;
+    for _ in 0..50 {
+        broker.produce(TOPIC, "key", "value").await.unwrap();
+    }
+    let (first, seen) = recording(&broker);
+    let member = first.start().await.unwrap();
+    eventually("all are handled", || seen.len() == 50).await;
+    member.close(Default::default()).await;
+    let rule = broker.faults().on(ApiKey::OffsetFetch).error(ErrorCode::UnstableOffsetCommit);
+    let mut events = first.events();
+    let _member = first.start().await.unwrap();
+    tokio::time::sleep(secs(20)).await;
+    assert!(rule.hits() > 2);
+    rule.clear();
+    broker.produce(TOPIC, "key", "value").await.unwrap();
+    eventually("it goes on where it was", || seen.len() == 51).await;
+    let resets = std::iter::from_fn(|| events.try_next())
+        .filter(|event| matches!(event, MemberEvent::OffsetReset { .. }));
+    assert_eq!(resets.count(), 0);
+    assert_eq!(broker.group(GROUP).unwrap().members.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_05_syncs_that_always_say_rebalance_are_paced() {
+    let broker = broker(2).await;
+    let group = group(&broker).handler(|_| crate::support::Seen::default().handler()).build().unwrap();
+    let mut events = group.events();
+    let rule = broker.faults().on(ApiKey::SyncGroup).error(ErrorCode::RebalanceInProgress);
+    let _member = group.start().await.unwrap();
+    tokio::time::sleep(secs(60)).await;
+    // The demand for a member id is no attempt: its answer is followed at once and charged to nothing.
+    let joins = broker.requests(ApiKey::JoinGroup);
+    let joins = joins.iter().filter(|join| join.member_id.as_deref() != Some("")).count();
+    assert!((10..=20).contains(&joins), "{joins} JoinGroups in 60 s");
+    let storms = std::iter::from_fn(|| events.try_next());
+    assert_eq!(storms.filter(|event| matches!(event, MemberEvent::RebalanceStorm { .. })).count(), 1);
+    rule.clear();
+    stable(&mut events).await;
+}
