@@ -87,6 +87,11 @@ impl Broker {
     /// What a client's `bootstrap.servers` needs: one `host:port` a node. Good while the broker is stopped, too.
     pub fn bootstrap_servers(&self) -> Vec<String> {
         vec![match self.address() {
+            // What listens everywhere is reached on the loopback interface.
+            Some(address) if address.ip().is_unspecified() => match address {
+                SocketAddr::V4(_) => format!("127.0.0.1:{}", address.port()),
+                SocketAddr::V6(_) => format!("[::1]:{}", address.port()),
+            },
             Some(address) => address.to_string(),
             None => format!("{}:{}", memory::HOST, memory::PORT),
         }]
@@ -108,7 +113,6 @@ impl Broker {
         let server = self.lock().server.take();
         if let Some(server) = server {
             server.stop().await;
-            self.shared.events.emit(BrokerEvent::Stopped);
         }
     }
 
@@ -142,9 +146,9 @@ impl Broker {
         Ok(())
     }
 
-    /// Is it started?
+    /// Does it accept connections?
     pub fn is_running(&self) -> bool {
-        self.lock().server.is_some()
+        self.lock().server.as_ref().is_some_and(Server::is_running)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Place> {

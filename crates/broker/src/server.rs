@@ -43,6 +43,11 @@ impl Server {
         let _ = self.stop.take().map(|stop| stop.send(()));
         let _ = (&mut self.task).await;
     }
+
+    /// False once the task has ended.
+    pub(crate) fn is_running(&self) -> bool {
+        !self.task.is_finished()
+    }
 }
 
 /// A broker that is dropped takes its connections with it.
@@ -78,7 +83,6 @@ impl Running {
         // The port is free before the connections are cut: who reconnects at once is refused.
         drop(self.tcp.take());
         self.connections.shutdown().await;
-        self.shared.cut();
     }
 
     async fn on_tcp(&mut self, accepted: io::Result<(TcpStream, SocketAddr)>) {
@@ -109,6 +113,14 @@ impl Running {
         self.last = self.last.saturating_add(1);
         let peer = Peer { connection: self.last, host, advertised };
         self.connections.spawn(serve(stream, peer, self.shared.clone()));
+    }
+}
+
+/// However the task ends, a panic included, it is told, and nobody waits for the replies of what is gone.
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.cut();
+        self.shared.events.emit(BrokerEvent::Stopped);
     }
 }
 

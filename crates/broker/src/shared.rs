@@ -163,7 +163,10 @@ impl Shared {
     pub(crate) fn cut(&self) {
         let mut core = self.lock();
         core.node.cut();
-        core.waiting.clear();
+        let waiting = std::mem::take(&mut core.waiting);
+        drop(core);
+        // Their wakers are foreign code.
+        drop(waiting);
     }
 
     fn tell(&self, events: Vec<BrokerEvent>, ring: bool) {

@@ -203,6 +203,59 @@ async fn a_peer_that_goes_away_while_its_request_is_held_is_noticed() {
     }
 }
 
+/// A small generator, so that a failing round can be run again by its number.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+}
+
+/// Valid requests with some bytes changed: whatever they mean now, nothing panics and others are served.
+#[tokio::test(start_paused = true)]
+async fn changed_requests_hurt_nobody() {
+    let broker = in_memory().await;
+    let mut bystander = Wire::memory(&broker).await;
+    let mut events = broker.events();
+    let members = vec![LeaveMember::default()];
+    let nobody = JoinGroupResponse::default();
+    let valid = [
+        frame::encode_request(&produce("orders", 0, 1, batch(&["a", "b"])), 9, 1, Some("c")),
+        frame::encode_request(&fetch("orders", 0, 0, 10), 12, 1, Some("c")),
+        frame::encode_request(&join("g", ""), 9, 1, Some("c")),
+        frame::encode_request(&sync("g", &nobody, &[("m", b"x")]), 5, 1, Some("c")),
+        frame::encode_request(&heartbeat("g", &nobody), 4, 1, Some("c")),
+        frame::encode_request(&LeaveGroupRequest { group_id: "g".into(), members }, 5, 1, Some("c")),
+        frame::encode_request(&FindCoordinatorRequest { key_type: 0, keys: vec!["g".into()] }, 4, 1, None),
+        frame::encode_request(&MetadataRequest { topics: None, ..Default::default() }, 9, 1, None),
+        frame::encode_request(&ApiVersionsRequest::default(), 3, 1, None),
+        frame::encode_request(&InitProducerIdRequest::default(), 4, 1, None),
+    ]
+    .map(Result::unwrap);
+    for round in 1..=3000u64 {
+        let mut chance = Chance(round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut bytes = valid[chance.below(valid.len())].to_vec();
+        for _ in 0..=chance.below(4) {
+            let place = 4 + chance.below(bytes.len() - 4);
+            bytes[place] = chance.below(256) as u8;
+        }
+        let mut stranger = Wire::memory(&broker).await;
+        // Either may be refused halfway.
+        let _ = tokio::io::AsyncWriteExt::write_all(&mut stranger.stream, &bytes).await;
+        stranger.is_quiet_for(Duration::from_millis(20)).await;
+        assert!(is_served(&mut bystander).await, "round {round}");
+        while let Some(event) = events.try_next() {
+            if let BrokerEvent::ConnectionClosed { reason, .. } = event {
+                assert_ne!(reason, CloseReason::Panicked, "round {round}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_requests_of_these_tests_are_what_they_say() {
     let bytes = request(12, 4, b"\0");

@@ -153,6 +153,9 @@ async fn starting_and_stopping_is_told() {
     broker.restart().await.unwrap();
     assert_eq!(events.next().await, Some(BrokerEvent::Stopped));
     assert_eq!(events.next().await, Some(BrokerEvent::Started { address: "memory:9092".into() }));
+    drop(broker);
+    assert_eq!(events.next().await, Some(BrokerEvent::Stopped));
+    assert_eq!(events.next().await, None);
 }
 
 #[tokio::test(start_paused = true)]

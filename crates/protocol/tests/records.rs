@@ -360,6 +360,17 @@ fn a_broker_accepts_one_whole_batch_only() {
 }
 
 #[test]
+fn a_produced_batch_that_begins_behind_offset_0_was_accepted() {
+    let mut builder = RecordBatchBuilder::new(Compression::None).base_offset(5);
+    builder.append(0, None, Some(b"value"), []).unwrap();
+    let refused = validate_produced(&builder.build().unwrap(), MAX).unwrap_err();
+    assert!(
+        matches!(refused, RecordError::InvalidHeader { field: "base offset", value: 5, .. }),
+        "{refused}"
+    );
+}
+
+#[test]
 fn placing_a_batch_keeps_its_checksum_until_the_time_changes() {
     let bytes = one();
     let placed = place(&bytes, 5_000, 7, None).unwrap();

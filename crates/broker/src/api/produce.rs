@@ -106,10 +106,6 @@ pub(crate) fn append(
     let batch = validate_produced(records, max_decompressed)
         .map_err(|error| (code(&error), Some(error.to_string())))?;
     let header = batch.header();
-    if header.base_offset != 0 {
-        let message = format!("The batch begins at offset {}, not at 0.", header.base_offset);
-        return Err((ErrorCode::InvalidRecord, Some(message)));
-    }
     if header.attributes.is_transactional() {
         let message = "Transactions are not served.";
         return Err((ErrorCode::InvalidTxnState, Some(message.to_owned())));

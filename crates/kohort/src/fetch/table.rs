@@ -255,6 +255,9 @@ impl FetchTable {
         {
             entry.leader = Some(leader);
         }
+        drop(inner);
+        // The leader's fetcher may be asleep, having seen the partition come without a leader.
+        self.changed();
     }
 
     /// The reset policy has an offset; gives the worker's arguments and the offset that it replaces.

@@ -70,6 +70,26 @@ async fn c_ofetch_01_a_restart_resumes_at_the_committed_offset() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_a_rejoin_with_committed_offsets_consuming_goes_on() {
+    let broker = broker(1).await;
+    produce(&broker, 10).await;
+    let (group, seen) = recording(&broker);
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    eventually("ten are handled", || seen.len() == 10).await;
+    for round in 1..=3 {
+        // So long that no fetch of the last generation is left to wake the fetcher up.
+        broker.faults().on(kohort_protocol::ApiKey::JoinGroup).times(1).delay_answer(secs(2));
+        crate::support::kill_child(&member, "heartbeat").await;
+        until(&mut events, |event| matches!(event, MemberEvent::Revoked { .. })).await;
+        stable(&mut events).await;
+        produce(&broker, 10).await;
+        eventually("ten more are handled", || seen.len() == 10 + round * 10).await;
+    }
+    assert!(seen.counts().values().all(|count| *count == 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_start_from_the_reset_policy_is_told_and_committed() {
     let broker = broker(1).await;
     produce(&broker, 7).await;

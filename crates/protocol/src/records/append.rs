@@ -14,9 +14,8 @@ const ATTRIBUTES_AT: usize = 21;
 /// are readable and have the offsets 0, 1, 2 …, and which is no control batch.
 ///
 /// # Errors
-/// The [`RecordError`] that says which of these is broken. Kafka answers `UnsupportedForMessageFormat` to
-/// [`RecordError::UnsupportedMagic`], `CorruptMessage` to [`RecordError::CrcMismatch`], and `InvalidRecord` to the
-/// others.
+/// The [`RecordError`] that says which of these is broken. Kafka answers `CorruptMessage` to
+/// [`RecordError::UnsupportedMagic`] and [`RecordError::CrcMismatch`], `InvalidRecord` to most others.
 pub fn validate_produced(records: &Bytes, max_decompressed_bytes: usize) -> Result<RecordBatch, RecordError> {
     let header = BatchHeader::parse(records)?;
     if header.total_len > records.len() {
@@ -27,6 +26,10 @@ pub fn validate_produced(records: &Bytes, max_decompressed_bytes: usize) -> Resu
     }
     if header.is_control() {
         return Err(RecordError::ControlBatch);
+    }
+    if header.base_offset != 0 {
+        let base_offset = header.base_offset;
+        return Err(RecordError::InvalidHeader { base_offset, field: "base offset", value: base_offset });
     }
     // Offsets within a batch are strictly ascending, so with this they have no gap.
     if header.record_count != header.last_offset_delta.saturating_add(1) {
