@@ -42,7 +42,8 @@ fn render(document: &str, text: &str, blocks: &[(&str, String)]) -> String {
     while let Some(line) = lines.next() {
         wanted.push_str(line);
         wanted.push('\n');
-        let Some(name) = line.strip_prefix("<!-- generated: ").and_then(|rest| rest.strip_suffix(" -->")) else {
+        let Some(name) = line.strip_prefix("<!-- generated: ").and_then(|rest| rest.strip_suffix(" -->"))
+        else {
             continue;
         };
         let (_, block) = blocks

@@ -7,3 +7,8 @@
 pub mod blocks;
 pub mod links;
 pub mod workspace;
+
+/// The programs in the README compile, and those that need no broker of their own run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
-use kohort::{CloseReport, MemberEvent, MemberName, MemberState, TerminalClass, TerminalReason, TopicPartition};
+use kohort::{
+    CloseReport, MemberEvent, MemberName, MemberState, TerminalClass, TerminalReason, TopicPartition,
+};
 use kohort_broker::{BrokerEvent, CloseReason, RemovalReason};
 use kohort_client::{Address, ClientEvent};
 use kohort_protocol::ApiKey;
@@ -23,7 +25,13 @@ fn members() -> Vec<Box<dyn ErasedEvent>> {
         MemberEvent::StateChanged { member: member(), from: MemberState::Unjoined, to: MemberState::Stable },
         MemberEvent::Unreachable { member: member(), reason: text() },
         MemberEvent::Reachable { member: member(), coordinator: text() },
-        MemberEvent::Retrying { member: member(), api: "JoinGroup", reason: text(), attempt: 1, wait: SECOND },
+        MemberEvent::Retrying {
+            member: member(),
+            api: "JoinGroup",
+            reason: text(),
+            attempt: 1,
+            wait: SECOND,
+        },
         MemberEvent::Join { member: member(), duration, generation: 1, member_id: text(), leader: true },
         MemberEvent::Sync { member: member(), duration, generation: 1 },
         MemberEvent::Heartbeat { member: member(), duration, result: "ok" },
@@ -141,7 +149,8 @@ fn complete(source: &str, prefix: &str, samples: &[Box<dyn ErasedEvent>]) {
 }
 
 fn table(samples: &[Box<dyn ErasedEvent>]) -> String {
-    let mut text = String::from("| event | level | labels | values | measurements |\n|---|---|---|---|---|\n");
+    let mut text =
+        String::from("| event | level | labels | values | measurements |\n|---|---|---|---|---|\n");
     for sample in samples {
         let (mut labels, mut values, mut measurements) = (Vec::new(), Vec::new(), Vec::new());
         sample.labels(&mut |label, _| labels.push(label.as_str()));

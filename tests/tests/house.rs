@@ -15,7 +15,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("kohort-protocol", &[]),
     ("kohort-group", &["kohort-protocol"]),
     ("kohort-client", &["kohort-protocol", "kohort-telemetry"]),
-    ("kohort", &["kohort-supervisor", "kohort-group", "kohort-client", "kohort-protocol", "kohort-telemetry"]),
+    (
+        "kohort",
+        &["kohort-supervisor", "kohort-group", "kohort-client", "kohort-protocol", "kohort-telemetry"],
+    ),
     ("kohort-broker", &["kohort-group", "kohort-protocol", "kohort-telemetry"]),
     (
         "kohort-cli",
@@ -91,14 +94,18 @@ fn a_crate_depends_only_on_what_it_may_know() {
 fn every_crate_takes_the_lints_of_the_workspace() {
     for manifest in files("", "Cargo.toml").iter().filter(|path| *path != "Cargo.toml") {
         let text = read(manifest);
-        assert!(text.contains("[lints]\nworkspace = true"), "{manifest} does not take the lints of the workspace");
+        assert!(
+            text.contains("[lints]\nworkspace = true"),
+            "{manifest} does not take the lints of the workspace"
+        );
         assert!(text.contains("edition.workspace = true"), "{manifest} has an edition of its own");
     }
 }
 
 #[test]
 fn a_source_file_says_what_it_is_and_is_not_too_long() {
-    let sources: Vec<String> = files("crates", ".rs").into_iter().filter(|path| path.contains("/src/")).collect();
+    let sources: Vec<String> =
+        files("crates", ".rs").into_iter().filter(|path| path.contains("/src/")).collect();
     assert!(sources.len() > 50, "the sources were not found");
     for path in sources.iter().chain(&files("examples", ".rs")) {
         let text = read(path);
@@ -111,7 +118,8 @@ fn a_source_file_says_what_it_is_and_is_not_too_long() {
 #[test]
 fn nothing_is_left_to_be_done_in_the_sources() {
     // Written in two halves, so that this file is not found itself.
-    let left = [concat!("to", "do!("), concat!("unimple", "mented!("), concat!("db", "g!("), concat!("FIX", "ME")];
+    let left =
+        [concat!("to", "do!("), concat!("unimple", "mented!("), concat!("db", "g!("), concat!("FIX", "ME")];
     for path in files("", ".rs") {
         assert!(!path.ends_with("/mod.rs"), "{path}: a module is foo.rs beside foo/");
         let text = read(&path);
@@ -123,7 +131,8 @@ fn nothing_is_left_to_be_done_in_the_sources() {
 
 #[test]
 fn no_file_knows_the_machine_it_was_written_on() {
-    let folders = [concat!("/ho", "me/"), concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
+    let folders =
+        [concat!("/ho", "me/"), concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
     for ending in [".rs", ".toml", ".md", "/run", ".yml", ".py", ".sh"] {
         for path in files("", ending.trim_start_matches('/')) {
             let text = read(&path);

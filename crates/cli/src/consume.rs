@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use kohort::supervisor::{Supervisor, SupervisorRef};
 use kohort::{
-    AutoOffsetReset, CloseOptions, ConfigError, ConsumerGroup, Context, CrashBound, Handler, MemberEvent, Record,
-    TerminalReason,
+    AutoOffsetReset, CloseOptions, ConfigError, ConsumerGroup, Context, CrashBound, Handler, MemberEvent,
+    Record, TerminalReason,
 };
 use thiserror::Error;
 use tokio::sync::watch;

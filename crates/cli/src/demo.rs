@@ -151,7 +151,8 @@ async fn act(
 ) -> Result<(Produced, Found), CliError> {
     let (over, drilled) = watch::channel(false);
     let max = args.crash_rejoin_max_restarts;
-    let patience = SESSION + args.crash_rejoin_max_jitter + args.heartbeat_interval * 4 + Duration::from_secs(10);
+    let patience =
+        SESSION + args.crash_rejoin_max_jitter + args.heartbeat_interval * 4 + Duration::from_secs(10);
     let drilling = async {
         let found = drill::run(group, victim, max, patience, stage, &mut counts).await;
         over.send_replace(true);
@@ -181,7 +182,10 @@ fn show_progress(group: &ConsumerGroup, broker: &Broker, stage: &Stage) {
         stage.say(Paint::Red, &format!("    {} {} {:?}", member.name(), status.state, status.health));
         for at in status.assignment {
             let end = broker.log_end_offset(&at.partition.topic, at.partition.partition);
-            let text = format!("    {} at {:?}, committed {:?}, log end {end:?}", at.partition, at.position, at.committed);
+            let text = format!(
+                "    {} at {:?}, committed {:?}, log end {end:?}",
+                at.partition, at.position, at.committed
+            );
             stage.say(Paint::Red, &text);
         }
     }
@@ -238,7 +242,8 @@ async fn produce(
 async fn close(group: &ConsumerGroup, app: &SupervisorRef) -> bool {
     let mut closing = JoinSet::new();
     for member in group.running() {
-        closing.spawn(async move { member.close(CloseOptions::timeout(Duration::from_secs(10))).await.forced });
+        closing
+            .spawn(async move { member.close(CloseOptions::timeout(Duration::from_secs(10))).await.forced });
     }
     let forced = closing.join_all().await.into_iter().any(|forced| forced);
     // Nothing is left to stop; a supervisor that hangs must not hang the command.

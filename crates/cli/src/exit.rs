@@ -19,7 +19,9 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// No broker answered in the time asked for.
-    #[error("no broker reached within {within:?}: {tried}\ncheck that a Kafka broker listens there and that its advertised listeners can be reached from here (--bootstrap-server)")]
+    #[error(
+        "no broker reached within {within:?}: {tried}\ncheck that a Kafka broker listens there and that its advertised listeners can be reached from here (--bootstrap-server)"
+    )]
     NoBroker {
         /// The time.
         within: Duration,

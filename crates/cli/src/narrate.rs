@@ -10,7 +10,9 @@ pub(crate) fn line(event: &MemberEvent) -> Option<(Paint, String)> {
     Some(match event {
         E::Unreachable { reason, .. } => (
             Paint::Red,
-            format!("cannot reach the cluster: {reason}; still trying. Check --bootstrap-server, that the broker runs, and that its advertised listeners can be reached from here"),
+            format!(
+                "cannot reach the cluster: {reason}; still trying. Check --bootstrap-server, that the broker runs, and that its advertised listeners can be reached from here"
+            ),
         ),
         E::Reachable { coordinator, .. } => (Paint::Green, format!("coordinator found at {coordinator}")),
         E::Retrying { api, reason, attempt, wait, .. } if *attempt > 1 => {
@@ -20,10 +22,13 @@ pub(crate) fn line(event: &MemberEvent) -> Option<(Paint, String)> {
             let role = if *leader { " as leader" } else { "" };
             (Paint::Dim, format!("joined generation {generation}{role}"))
         }
-        E::Rebalance { kind, generation, .. } => (Paint::Yellow, format!("leaves generation {generation}: {kind}")),
-        E::HeartbeatCrash { exit, crashes_in_window, .. } => {
-            (Paint::Yellow, format!("heartbeat crashed ({exit}), {crashes_in_window} in the window; rejoins in place"))
+        E::Rebalance { kind, generation, .. } => {
+            (Paint::Yellow, format!("leaves generation {generation}: {kind}"))
         }
+        E::HeartbeatCrash { exit, crashes_in_window, .. } => (
+            Paint::Yellow,
+            format!("heartbeat crashed ({exit}), {crashes_in_window} in the window; rejoins in place"),
+        ),
         E::Terminated { class, reason, .. } => (Paint::Red, format!("terminated [{class}]: {reason}")),
         E::Assigned { partitions, generation, .. } => {
             (Paint::Green, format!("generation {generation}: assigned {}", list(partitions)))
@@ -42,9 +47,10 @@ pub(crate) fn line(event: &MemberEvent) -> Option<(Paint, String)> {
             (Paint::Dim, format!("{partition}: {why}; starts at {to} ({policy})"))
         }
         E::PartitionFailed { partition, reason, .. } => (Paint::Yellow, format!("{partition}: {reason}")),
-        E::WorkerRestarted { partition, failures, wait, .. } => {
-            (Paint::Yellow, format!("{partition}: the handler failed ({failures} in a row), again in {wait:.1?}"))
-        }
+        E::WorkerRestarted { partition, failures, wait, .. } => (
+            Paint::Yellow,
+            format!("{partition}: the handler failed ({failures} in a row), again in {wait:.1?}"),
+        ),
         E::UnreadableBlob { member_id, reason, .. } => {
             (Paint::Yellow, format!("what {member_id} sent is unreadable: {reason}"))
         }

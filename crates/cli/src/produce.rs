@@ -17,7 +17,7 @@ use crate::lines::{self, Lines};
 use crate::signals::Stop;
 use crate::{bootstrap, style, units};
 
-/// What is read before it is sent: so many records or bytes. Two such loads are in memory at most, and one line.
+/// What is read before it is sent: so many records or bytes. One such load is sent, one waits and one is read.
 const LOAD_RECORDS: usize = 10_000;
 const LOAD_BYTES: usize = 4 << 20;
 
@@ -85,7 +85,8 @@ struct Tally {
 pub(crate) async fn run(args: Args, mut stop: Stop) -> Result<(), CliError> {
     let input: Box<dyn Read + Send> = match &args.file {
         Some(path) => Box::new(
-            File::open(path).map_err(|error| CliError::Usage(format!("--file {}: {error}", path.display())))?,
+            File::open(path)
+                .map_err(|error| CliError::Usage(format!("--file {}: {error}", path.display())))?,
         ),
         None => Box::new(io::stdin()),
     };
@@ -152,7 +153,8 @@ async fn send(producer: &mut Producer, args: &Args, lines: Vec<Vec<u8>>, tally: 
 
 fn conclude(args: &Args, tally: Tally, broken: Option<CliError>) -> Result<(), CliError> {
     let Tally { acknowledged, failed, first_error } = tally;
-    let told = style::print(&format!("{acknowledged} records acknowledged, {failed} failed, topic {}", args.topic));
+    let told =
+        style::print(&format!("{acknowledged} records acknowledged, {failed} failed, topic {}", args.topic));
     match (first_error, broken) {
         (Some(first), _) => Err(CliError::Other(format!("{failed} records failed; the first: {first}"))),
         (None, Some(broken)) => Err(broken),

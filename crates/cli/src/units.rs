@@ -23,9 +23,10 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 pub(crate) fn bound(text: &str) -> Result<CrashBound, String> {
     match text {
         "unlimited" => Ok(CrashBound::Unlimited),
-        number => {
-            number.parse().map(CrashBound::Max).map_err(|_| "write a number of restarts, or unlimited".to_owned())
-        }
+        number => number
+            .parse()
+            .map(CrashBound::Max)
+            .map_err(|_| "write a number of restarts, or unlimited".to_owned()),
     }
 }
 
@@ -48,7 +49,8 @@ pub(crate) fn property(text: &str) -> Result<(String, String), String> {
 
 /// A separator as people write it: `\t`, `\n` and `\\` are understood.
 pub(crate) fn separator(text: &str) -> Result<String, String> {
-    let separator = text.replace("\\\\", "\u{0}").replace("\\t", "\t").replace("\\n", "\n").replace('\u{0}', "\\");
+    let separator =
+        text.replace("\\\\", "\u{0}").replace("\\t", "\t").replace("\\n", "\n").replace('\u{0}', "\\");
     if separator.is_empty() { Err("a separator has at least one character".into()) } else { Ok(separator) }
 }
 

@@ -36,7 +36,10 @@ fn what_cannot_be_is_refused_with_2_and_a_reason() {
         (&["consume", "--group", "g"][..], "--topic"),
         (&["consume", "--group", "g", "--topic", "t", "--form", "json"], "--form"),
         (&["consume", "--group", "g", "--topic", "t", "--crash-rejoin-window", "soon"], "500ms, 30s or 2m"),
-        (&["consume", "--group", "g", "--topic", "t", "--property", "sesion.timeout.ms=1"], "session.timeout.ms"),
+        (
+            &["consume", "--group", "g", "--topic", "t", "--property", "sesion.timeout.ms=1"],
+            "session.timeout.ms",
+        ),
         (
             &["consume", "--group", "g", "--topic", "t", "--property", "heartbeat.interval.ms=60000"],
             "heartbeat.interval.ms = 60s: must be shorter than the session timeout",
@@ -63,8 +66,10 @@ fn what_cannot_be_is_refused_with_2_and_a_reason() {
 fn without_a_broker_the_exit_code_is_3_after_the_time_asked_for() {
     let server = format!("127.0.0.1:{}", free_port());
     let begun = Instant::now();
-    let produce =
-        run(&["produce", "--topic", "t", "--bootstrap-server", &server, "--connect-timeout", "700ms"], b"x\n");
+    let produce = run(
+        &["produce", "--topic", "t", "--bootstrap-server", &server, "--connect-timeout", "700ms"],
+        b"x\n",
+    );
     assert_eq!(produce.code, Some(3), "{}", produce.stderr);
     let consume = kohort(&[
         "consume",
@@ -102,7 +107,11 @@ fn a_port_that_is_taken_is_named() {
     let broker = BrokerProcess::start(&[]);
     let second = kohort(&["broker", "--listen", &broker.address]);
     assert_eq!(second.code, Some(1), "{}", second.stderr);
-    assert!(second.stderr.contains(&broker.address) && second.stderr.contains("--listen"), "{}", second.stderr);
+    assert!(
+        second.stderr.contains(&broker.address) && second.stderr.contains("--listen"),
+        "{}",
+        second.stderr
+    );
 }
 
 #[test]
@@ -115,7 +124,8 @@ fn a_topic_that_nobody_creates_is_an_error() {
 
 /// Consumes `count` records from the start, as `group`.
 fn consume(broker: &BrokerProcess, group: &str, count: &str, more: &[&str]) -> Ended {
-    let mut arguments = vec!["consume", "--bootstrap-server", &broker.address, "--group", group, "--topic", "t"];
+    let mut arguments =
+        vec!["consume", "--bootstrap-server", &broker.address, "--group", group, "--topic", "t"];
     arguments.extend(["--from", "earliest", "--max-messages", count]);
     arguments.extend(more);
     kohort(&arguments)
@@ -290,7 +300,9 @@ fn a_demo_takes_the_lines_of_a_file() {
         let path = input.to_str().unwrap();
         let ended = kohort(&["demo", "--input", path, "--crash-rejoin-max-restarts", "1"]);
         assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-        for (name, value) in [("records booked", records), ("sum booked", sum), ("lost", "0"), ("rejoins", "1")] {
+        for (name, value) in
+            [("records booked", records), ("sum booked", sum), ("lost", "0"), ("rejoins", "1")]
+        {
             let line = format!("  {name:<18} {value:>12}");
             assert!(ended.stdout.contains(&line), "no line {line:?} in {}", ended.stdout);
         }

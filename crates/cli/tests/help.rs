@@ -5,7 +5,8 @@ use std::process::Command;
 use kohort_tests::blocks;
 
 fn help(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_kohort")).args(arguments).arg("--help").output().expect("it runs");
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_kohort")).args(arguments).arg("--help").output().expect("it runs");
     let text = String::from_utf8(output.stdout).expect("text");
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     format!("```text\n{}\n```", lines.join("\n").trim_end())

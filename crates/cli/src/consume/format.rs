@@ -14,7 +14,12 @@ pub(crate) enum Format {
 }
 
 /// The record's line, with its newline.
-pub(crate) fn line(format: Format, separator: &str, partition: &TopicPartition, record: &Record<'_>) -> Vec<u8> {
+pub(crate) fn line(
+    format: Format,
+    separator: &str,
+    partition: &TopicPartition,
+    record: &Record<'_>,
+) -> Vec<u8> {
     let mut line = Vec::with_capacity(record.payload_len() + 128);
     match format {
         Format::Text => {
@@ -73,7 +78,8 @@ fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let word = chunk.iter().enumerate().fold(0u32, |word, (at, byte)| word | u32::from(*byte) << (16 - 8 * at));
+        let word =
+            chunk.iter().enumerate().fold(0u32, |word, (at, byte)| word | u32::from(*byte) << (16 - 8 * at));
         for at in 0..4 {
             let digit = ALPHABET[(word >> (18 - 6 * at) & 63) as usize];
             text.push(if at <= chunk.len() { char::from(digit) } else { '=' });

@@ -106,11 +106,12 @@ pub(super) async fn run(
         stage.say(Paint::Cyan, &format!("{victim}  its heartbeat is killed ({} of {of})", found.kills));
         kill_heartbeat(&member, patience).await?;
         let kills = found.kills;
-        let seen = counts
-            .wait_for(|counts| !counts.terminations.is_empty() || counts.crashes >= kills);
+        let seen = counts.wait_for(|counts| !counts.terminations.is_empty() || counts.crashes >= kills);
         let terminated = match timeout(patience, seen).await {
             Ok(Ok(counts)) => !counts.terminations.is_empty(),
-            _ => return Err(CliError::Other(format!("{victim} did not notice that its heartbeat was killed"))),
+            _ => {
+                return Err(CliError::Other(format!("{victim} did not notice that its heartbeat was killed")));
+            }
         };
         if terminated {
             break;
@@ -125,7 +126,10 @@ pub(super) async fn run(
         again(counts, before, victim, patience).await?;
         settle(group, all, patience).await?;
         found.fresh = true;
-        stage.say(Paint::Green, &format!("{victim}  started fresh by the application's supervisor, window empty"));
+        stage.say(
+            Paint::Green,
+            &format!("{victim}  started fresh by the application's supervisor, window empty"),
+        );
     }
     Ok(found)
 }
@@ -150,8 +154,9 @@ async fn settle(group: &ConsumerGroup, all: usize, patience: Duration) -> Result
         let running = group.running();
         let states: Vec<_> = running.iter().map(|member| member.status()).collect();
         let generation = states.first().map_or(-1, |status| status.generation);
-        let together =
-            states.iter().all(|status| status.state == MemberState::Stable && status.generation == generation);
+        let together = states
+            .iter()
+            .all(|status| status.state == MemberState::Stable && status.generation == generation);
         if together && states.len() == all {
             return Ok(());
         }
@@ -172,7 +177,9 @@ async fn settle(group: &ConsumerGroup, all: usize, patience: Duration) -> Result
 
 fn member(group: &ConsumerGroup, name: &MemberName) -> Result<MemberRef, CliError> {
     let mut running = group.running().into_iter();
-    running.find(|member| member.name() == name).ok_or_else(|| CliError::Other(format!("{name} does not run")))
+    running
+        .find(|member| member.name() == name)
+        .ok_or_else(|| CliError::Other(format!("{name} does not run")))
 }
 
 async fn kill_heartbeat(member: &MemberRef, patience: Duration) -> Result<(), CliError> {

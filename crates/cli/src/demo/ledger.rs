@@ -98,7 +98,10 @@ impl Handler for Clerk {
 
 /// A whole number; what is none counts as 0.
 fn amount(value: Option<&[u8]>) -> i64 {
-    value.and_then(|value| std::str::from_utf8(value).ok()).and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    value
+        .and_then(|value| std::str::from_utf8(value).ok())
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 #[cfg(test)]

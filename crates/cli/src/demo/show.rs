@@ -24,7 +24,9 @@ struct Inner {
 impl Stage {
     pub(super) fn new() -> Self {
         let (begun, painter) = (Instant::now(), Painter::for_stdout());
-        Self { inner: Arc::new(Inner { begun, painter, failed: AtomicBool::new(false), error: OnceLock::new() }) }
+        Self {
+            inner: Arc::new(Inner { begun, painter, failed: AtomicBool::new(false), error: OnceLock::new() }),
+        }
     }
 
     pub(super) fn seconds(&self) -> f64 {

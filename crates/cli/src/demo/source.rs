@@ -31,7 +31,8 @@ impl Source {
             let bytes = file.metadata()?.len();
             Ok(Source::File { lines: Lines::new(file), bytes })
         };
-        open().map_err(|error: std::io::Error| CliError::Usage(format!("--input {}: {error}", path.display())))
+        open()
+            .map_err(|error: std::io::Error| CliError::Usage(format!("--input {}: {error}", path.display())))
     }
 
     /// Bytes of a file, number of orders; 0 where it cannot be known.

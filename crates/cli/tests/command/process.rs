@@ -79,7 +79,8 @@ impl Running {
     pub(crate) fn line(&mut self) -> String {
         let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
             let _ = self.child.kill();
-            let stderr = self.stderr.take().map(|thread| thread.join().expect("no panic")).unwrap_or_default();
+            let stderr =
+                self.stderr.take().map(|thread| thread.join().expect("no panic")).unwrap_or_default();
             panic!("no line: {error}; stderr: {}", String::from_utf8_lossy(&stderr))
         });
         String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned()
