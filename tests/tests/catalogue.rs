@@ -1,5 +1,7 @@
 //! The event catalogue of `docs/telemetry.md`, rendered from one sample of every event.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The documents: links lead somewhere, and what is said twice is said once.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::path::Path;
 
 use kohort_tests::links::{anchors, targets};

@@ -1,5 +1,7 @@
 //! Generated blocks of `docs/architecture.md` and `docs/protocol.md`: states, verdicts, versions.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::fmt::Write;
 
 use kohort_group::membership::TRANSITIONS;

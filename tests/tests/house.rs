@@ -1,5 +1,7 @@
 //! The rules of the house: who may depend on whom, and what every file looks like.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 

@@ -1,5 +1,7 @@
 //! `docs/cli.md` shows the help of every subcommand as the command prints it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::process::Command;
 
 use kohort_tests::blocks;

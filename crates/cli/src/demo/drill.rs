@@ -110,7 +110,9 @@ pub(super) async fn run(
         let terminated = match timeout(patience, seen).await {
             Ok(Ok(counts)) => !counts.terminations.is_empty(),
             _ => {
-                return Err(CliError::Other(format!("{victim} did not notice that its heartbeat was killed")));
+                return Err(CliError::Other(format!(
+                    "{victim} did not notice that its heartbeat was killed"
+                )));
             }
         };
         if terminated {
