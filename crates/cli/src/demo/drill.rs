@@ -4,7 +4,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use kohort::{ConsumerGroup, MemberEvent, MemberEvents, MemberName, MemberRef, MemberState, TerminalClass};
+use kohort::{
+    ConsumerGroup, MemberEvent, MemberEvents, MemberName, MemberRef, MemberState, TerminalClass,
+    TerminalReason,
+};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -62,7 +65,10 @@ pub(super) async fn watch(
                 stage.window(crashes_in_window, max);
                 tell.send_modify(|counts| counts.crashes += 1);
             }
-            MemberEvent::Terminated { class, .. } => {
+            MemberEvent::Terminated { class, reason, .. } => {
+                if let TerminalReason::CrashLoop { crashes, .. } = reason {
+                    stage.window(crashes, max);
+                }
                 tell.send_modify(|counts| {
                     counts.terminations.push(class);
                     counts.stable_at_termination = counts.stable;
