@@ -80,7 +80,7 @@ impl Membership {
                     group_id: self.config.group_id.clone(),
                     generation: armed.generation,
                     member_id: armed.member_id.clone(),
-                    group_instance_id: None,
+                    group_instance_id: self.instance_id(),
                 },
             }),
         }

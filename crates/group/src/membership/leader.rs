@@ -17,6 +17,8 @@ use crate::verdict::Forget;
 pub(super) struct Leadership {
     members: Vec<(String, Option<String>, BTreeSet<String>)>,
     pub(super) topics: BTreeSet<String>,
+    /// KIP-814: it leads, and the assignment stands as it is.
+    pub(super) skip_assignment: bool,
     pub(super) counts: Option<BTreeMap<String, i32>>,
     pub(super) asked: Option<u64>,
     pub(super) watch_at: Option<Instant>,
@@ -49,7 +51,11 @@ impl Membership {
         let Some(leadership) = &mut self.leadership else { return };
         leadership.asked = None;
         leadership.watch_at = Some(now + self.config.metadata_max_age);
-        let (Ok(Answer::PartitionCounts(seen)), Some(known)) = (answer, &leadership.counts) else { return };
+        let Ok(Answer::PartitionCounts(seen)) = answer else { return };
+        let Some(known) = &leadership.counts else {
+            leadership.counts = Some(seen);
+            return;
+        };
         if seen.iter().any(|(topic, count)| known.get(topic).is_none_or(|before| count > before)) {
             self.rejoin(RejoinReason::MetadataChanged, Forget::Nothing, now, fx);
         }
@@ -58,7 +64,7 @@ impl Membership {
 
 impl Leadership {
     /// An unreadable subscription costs only the member that wrote it.
-    pub(super) fn of(members: Vec<JoinMember>, fx: &mut Effects) -> Self {
+    pub(super) fn of(members: Vec<JoinMember>, skip_assignment: bool, fx: &mut Effects) -> Self {
         let mut topics = BTreeSet::new();
         let members = members
             .into_iter()
@@ -75,7 +81,7 @@ impl Leadership {
                 (member.member_id, member.group_instance_id, subscribed)
             })
             .collect();
-        Self { members, topics, counts: None, asked: None, watch_at: None }
+        Self { members, topics, skip_assignment, counts: None, asked: None, watch_at: None }
     }
 
     pub(super) fn assignments(&self, assignor: Assignor) -> Result<Vec<MemberAssignment>, EncodeError> {
