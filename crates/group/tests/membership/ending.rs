@@ -167,7 +167,7 @@ fn c_close_15_and_d_23_every_state_of_a_rebalance_can_be_closed_at_once() {
 
     // (b) between join and sync.
     let mut stand = Stand::new();
-    stand.to_sync(1);
+    stand.syncing(1);
     stand.close(DEFAULT, 5);
     stand.left(LeaveGroupResponse::default());
     assert_eq!(stand.state(), MemberState::Left);

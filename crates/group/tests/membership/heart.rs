@@ -84,7 +84,7 @@ fn c_hb_07_08_and_c_reb_04_lost_identities_lose_partitions_once() {
     }
     // Nothing owned: neither hook.
     let mut stand = Stand::new();
-    let round = stand.to_sync(1);
+    let round = stand.syncing(1);
     stand.sync_error(round, E::IllegalGeneration);
     assert!(!stand.has(|effect| matches!(effect, Effect::ReleaseWorkers { .. })));
 }
@@ -150,7 +150,7 @@ fn c_hb_15_a_dead_client_is_terminal() {
 #[test]
 fn d_09_beats_of_an_older_arming_change_nothing_terminal_ones_included() {
     let mut stand = Stand::new();
-    let round = stand.to_sync(1);
+    let round = stand.syncing(1);
     let (old, _) = stand.armed();
     stand.sync_error(round, E::RebalanceInProgress);
     stand.stable(2);

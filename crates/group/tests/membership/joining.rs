@@ -149,7 +149,7 @@ fn c_join_11_the_join_deadline_outlives_the_rebalance() {
 #[test]
 fn c_sync_01_a_rebalance_during_sync_is_joined_at_once_with_the_same_id() {
     let mut stand = Stand::new();
-    let round = stand.to_sync(1);
+    let round = stand.syncing(1);
     stand.sync_error(round, E::RebalanceInProgress);
     assert_eq!(stand.asks(), 1, "no back-off");
     assert_eq!(stand.join().1.member_id, "m");
@@ -159,7 +159,7 @@ fn c_sync_01_a_rebalance_during_sync_is_joined_at_once_with_the_same_id() {
 fn c_sync_02_what_is_forgotten_before_the_next_join() {
     for (code, id) in [(E::IllegalGeneration, "m"), (E::UnknownMemberId, "")] {
         let mut stand = Stand::new();
-        let round = stand.to_sync(1);
+        let round = stand.syncing(1);
         stand.sync_error(round, code);
         assert_eq!(stand.core.generation(), -1);
         assert_eq!(stand.join().1.member_id, id, "{code}");
@@ -170,7 +170,7 @@ fn c_sync_02_what_is_forgotten_before_the_next_join() {
 fn c_sync_03_fenced_or_unauthorized_is_terminal() {
     for code in [E::FencedInstanceId, E::GroupAuthorizationFailed] {
         let mut stand = Stand::new();
-        let round = stand.to_sync(1);
+        let round = stand.syncing(1);
         stand.sync_error(round, code);
         assert!(stand.terminated().is_some());
         assert_eq!(stand.asks(), 0);
@@ -181,7 +181,7 @@ fn c_sync_03_fenced_or_unauthorized_is_terminal() {
 fn c_sync_06_a_late_answer_of_an_older_round_changes_nothing() {
     for code in [E::UnknownMemberId, E::IllegalGeneration] {
         let mut stand = Stand::new();
-        let late = stand.to_sync(1);
+        let late = stand.syncing(1);
         // A beat brings the rejoin before the sync is answered.
         stand.answered(E::RebalanceInProgress);
         stand.stable(2);
@@ -203,7 +203,7 @@ fn c_sync_08_another_protocol_type_or_name_is_refused_and_none_is_accepted() {
     ));
     for (kind, name) in [(Some("connect"), None), (None, Some("roundrobin"))] {
         let mut stand = Stand::new();
-        let round = stand.to_sync(1);
+        let round = stand.syncing(1);
         let response = SyncGroupResponse {
             protocol_type: kind.map(Into::into),
             protocol_name: name.map(Into::into),
@@ -228,7 +228,7 @@ fn c_sync_08_another_protocol_type_or_name_is_refused_and_none_is_accepted() {
 #[test]
 fn c_sync_09_a_sync_that_was_lost_starts_again_from_the_join() {
     let mut stand = Stand::new();
-    let round = stand.to_sync(1);
+    let round = stand.syncing(1);
     stand.answer(round, Err(network()));
     stand.find();
     let (_, request) = stand.join();
@@ -267,7 +267,7 @@ fn c_sync_11_a_leader_told_to_skip_assigns_nothing_and_watches_all_topics() {
 #[test]
 fn c_sync_12_an_assignment_of_a_topic_not_subscribed_to_is_not_applied() {
     let mut stand = Stand::new();
-    let round = stand.to_sync(1);
+    let round = stand.syncing(1);
     let alien = kohort_protocol::TopicPartition::new("other", 0);
     let assignment =
         kohort_protocol::Assignment { partitions: vec![alien], user_data: None }.encode(1).unwrap();
@@ -280,7 +280,7 @@ fn c_sync_12_an_assignment_of_a_topic_not_subscribed_to_is_not_applied() {
 #[test]
 fn an_assignment_that_cannot_be_read_is_told_and_joined_again_at_a_pace() {
     let mut stand = Stand::new();
-    let round = stand.to_sync(1);
+    let round = stand.syncing(1);
     let assignment = Bytes::from_static(&[0, 1, 0x7f, 0xff, 0xff, 0xff]);
     stand.answer(round, Ok(Answer::Synced(SyncGroupResponse { assignment, ..assigned(&[]) })));
     assert!(stand.notices().any(|notice| matches!(notice, Notice::UnreadableBlob { .. })));
@@ -355,7 +355,7 @@ fn c_coord_05_only_a_moved_coordinator_is_looked_up_for_offsets() {
         [(E::CoordinatorLoadInProgress, 0), (E::NotCoordinator, 1), (E::CoordinatorNotAvailable, 1)]
     {
         let mut stand = Stand::new();
-        let round = stand.to_sync(1);
+        let round = stand.syncing(1);
         stand.answer(round, Ok(Answer::Synced(assigned(&[0]))));
         let (round, _) = stand.question();
         stand.answer(round, Ok(Answer::Offsets(offsets_with(&[(0, -1, code)]))));
@@ -375,7 +375,7 @@ fn c_coord_05_only_a_moved_coordinator_is_looked_up_for_offsets() {
 #[test]
 fn c_ofetch_01_02_04_only_a_clear_no_starts_by_the_reset_policy() {
     let mut stand = Stand::new();
-    let round = stand.to_sync(1);
+    let round = stand.syncing(1);
     stand.answer(round, Ok(Answer::Synced(assigned(&[0, 1, 2]))));
     let (round, _) = stand.question();
     let answer = offsets_with(&[(0, 42, E::None), (1, -1, E::None), (2, -1, E::UnstableOffsetCommit)]);

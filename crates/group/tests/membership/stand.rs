@@ -173,7 +173,7 @@ impl Stand {
     }
 
     /// To the SyncGroup of a follower `m` in `generation`.
-    pub(crate) fn to_sync(&mut self, generation: i32) -> u64 {
+    pub(crate) fn syncing(&mut self, generation: i32) -> u64 {
         if self.core.coordinator().is_none() {
             self.find();
         }
@@ -184,7 +184,7 @@ impl Stand {
 
     /// Stable with partitions 0 and 1, both at committed offset 10.
     pub(crate) fn stable(&mut self, generation: i32) {
-        let round = self.to_sync(generation);
+        let round = self.syncing(generation);
         self.answer(round, Ok(Answer::Synced(assigned(&[0, 1]))));
         let (round, question) = self.question();
         assert!(matches!(question, Question::FetchOffsets(_)));
