@@ -35,18 +35,24 @@
 
 mod actor;
 mod builder;
+mod dynamic;
 mod error;
 mod event;
 mod handle;
 mod id;
 mod plan;
 mod reason;
+mod snapshot;
 mod spec;
+mod task;
 
-pub use builder::{PrepareDone, PrepareRequest, Strategy, Supervisor, SupervisorBuilder};
-pub use error::{ChildStartError, StartError, SupervisorError, SupervisorExit};
+pub use builder::{AutoShutdown, PrepareDone, PrepareRequest, Strategy, Supervisor, SupervisorBuilder};
+pub use dynamic::{DynamicRef, DynamicSupervisor};
+pub use error::{BadSpec, ChildStartError, StartError, SupervisorError, SupervisorExit};
 pub use event::SupervisorEvent;
-pub use handle::{ChildCounts, ChildInfo, ChildStatus, SupervisorRef};
+pub use handle::{ChildCounts, ChildInfo, ChildStatus, ChildTarget, SupervisorRef};
 pub use id::ChildId;
 pub use reason::ExitReason;
-pub use spec::{ChildKind, ChildSpec, DelegateNotice, Restart, Shutdown, StartContext};
+pub use snapshot::{LastExit, SupervisorSnapshot, TreeSnapshot};
+pub use spec::{Backoff, ChildKind, ChildSpec, DelegateNotice, Restart, Shutdown, StartContext};
+pub use task::TaskOutput;

@@ -5,6 +5,7 @@ use crate::error::{StartError, SupervisorExit};
 use ractor::{ActorProcessingErr, SupervisionEvent};
 use std::error::Error;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// The stop reason a supervisor gives to the children it stops (OTP: `shutdown`).
@@ -120,6 +121,10 @@ pub(crate) fn classify(event: SupervisionEvent) -> Option<(ractor::ActorCell, Ex
                 (Some(CANCELLED), false) => ExitReason::Aborted,
                 (Some(_), _) => ExitReason::Shutdown,
             };
+            // The state of the child is dropped here, on its supervisor's task: a panic in that is the child's.
+            if catch_unwind(AssertUnwindSafe(|| drop(state))).is_err() {
+                tracing::error!(target: "kohort", "the state of an actor that ended panicked when dropped");
+            }
             Some((cell, reason))
         }
         SupervisionEvent::ActorFailed(cell, error) => Some((cell, ExitReason::of_error(error))),

@@ -1,12 +1,27 @@
 //! The decision as a table, and the paths that real actors reach only by luck.
 
 use super::*;
-use crate::spec::{ChildKind, Shutdown};
+use crate::spec::{Backoff, ChildKind, Shutdown};
 use ractor::ActorProcessingErr;
 
-fn spec(id: &str, restart: Restart) -> ChildSpec {
+pub(super) fn spec(id: &str, restart: Restart) -> ChildSpec {
     let never = |_| async { Err(ActorProcessingErr::from("not started by the plan")) };
-    ChildSpec::new(id, never).restart(restart)
+    match restart {
+        Restart::Delegated { to } => ChildSpec::new(id, never).delegate_to(to, |_, _| {}),
+        restart => ChildSpec::new(id, never).restart(restart),
+    }
+}
+
+pub(super) fn flags(strategy: Strategy, max: u32) -> Flags {
+    Flags {
+        id: "s".into(),
+        strategy,
+        max,
+        period: Duration::from_secs(5),
+        auto_shutdown: AutoShutdown::Never,
+        prepare: None,
+        dynamic: None,
+    }
 }
 
 struct Bench {
@@ -17,9 +32,10 @@ struct Bench {
 
 impl Bench {
     fn new(strategy: Strategy, max: u32, specs: &[ChildSpec]) -> Bench {
-        let mut plan = Plan::new("s".into(), strategy, max, Duration::from_secs(5), None);
-        let keys = specs.iter().map(|spec| plan.adopt(spec)).collect();
-        Bench { plan, keys, now: Instant::now() }
+        let now = Instant::now();
+        let mut plan = Plan::new(flags(strategy, max));
+        let keys = specs.iter().map(|spec| plan.adopt(spec, now)).collect();
+        Bench { plan, keys, now }
     }
 
     fn feed(&mut self, input: Input) -> Vec<String> {
@@ -77,7 +93,7 @@ impl Bench {
     }
 }
 
-fn reasons() -> [ExitReason; 6] {
+pub(super) fn reasons() -> [ExitReason; 6] {
     [
         ExitReason::Normal,
         ExitReason::Shutdown,
@@ -292,10 +308,10 @@ fn start_child_and_delete_child() {
 }
 
 /// A small seeded generator (splitmix64): the seed that fails is in the message.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+    pub(super) fn roll(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -379,12 +395,20 @@ fn no_walk_breaks_the_rules_and_every_walk_ends() {
         let strategy = [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne][dice.roll(3)];
         let max = [0, 2, 50][dice.roll(3)];
         let prepare = (dice.roll(2) == 0).then(|| ("c1".into(), Duration::from_secs(1)));
-        let mut plan = Plan::new("s".into(), strategy, max, Duration::from_secs(5), prepare);
+        let auto_shutdown = [AutoShutdown::Never, AutoShutdown::AnySignificant][dice.roll(2)];
+        let mut plan = Plan::new(Flags { auto_shutdown, prepare, ..flags(strategy, max) });
         let mut world = World::default();
-        let random_spec =
-            |dice: &mut Dice, id: usize| spec(&format!("c{id}"), restarts[dice.roll(restarts.len())].clone());
+        let random_spec = |dice: &mut Dice, id: usize| {
+            let mut spec = spec(&format!("c{id}"), restarts[dice.roll(restarts.len())].clone());
+            let owned = matches!(spec.restart, Restart::Permanent | Restart::Transient);
+            if owned && dice.roll(3) == 0 {
+                spec = spec.backoff(Backoff::new(Duration::from_millis(300), Duration::from_secs(2)));
+            }
+            let may = matches!(spec.restart, Restart::Transient | Restart::Temporary);
+            spec.significant(may && dice.roll(9) == 0)
+        };
         for id in 0..4 {
-            let key = plan.adopt(&random_spec(&mut dice, id));
+            let key = plan.adopt(&random_spec(&mut dice, id), Instant::now());
             world.alive.insert(key, (1, false));
             world.names.insert(key, format!("c{id}"));
         }
