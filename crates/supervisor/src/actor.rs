@@ -414,7 +414,8 @@ impl State {
             Action::TellStarted { key, incarnation } => self.tell_started(key, incarnation),
             Action::TellExited { key, incarnation, reason } => {
                 if let Some(held) = self.children.get(&key) {
-                    let notice = DelegateNotice::ChildExited { id: held.spec.id.clone(), incarnation, reason };
+                    let notice =
+                        DelegateNotice::ChildExited { id: held.spec.id.clone(), incarnation, reason };
                     self.tell(key, notice);
                 }
             }

@@ -328,7 +328,13 @@ impl Plan {
         let delay = child.delay.as_mut()?.next();
         let (child, kind, incarnation) = (child.id.clone(), child.kind, child.incarnation + 1);
         let supervisor = self.flags.id.clone();
-        self.act(Action::Emit(SupervisorEvent::RestartDelayed { supervisor, child, kind, incarnation, delay }));
+        self.act(Action::Emit(SupervisorEvent::RestartDelayed {
+            supervisor,
+            child,
+            kind,
+            incarnation,
+            delay,
+        }));
         Some(delay)
     }
 
@@ -376,7 +382,12 @@ impl Plan {
             incarnation,
         }));
         if matches!(purpose, Purpose::Restart | Purpose::Group) {
-            self.act(Action::Emit(SupervisorEvent::ChildRestarted { supervisor, child: id, kind, incarnation }));
+            self.act(Action::Emit(SupervisorEvent::ChildRestarted {
+                supervisor,
+                child: id,
+                kind,
+                incarnation,
+            }));
         }
         if delegated {
             self.act(Action::TellStarted { key, incarnation });

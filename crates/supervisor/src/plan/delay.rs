@@ -15,10 +15,9 @@ pub(super) struct Delay {
 impl Delay {
     pub(super) fn new(backoff: Backoff, id: &ChildId) -> Delay {
         // FNV-1a: siblings with the same seed do not move in step.
-        let hash = id
-            .as_str()
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        let hash = id.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
         Delay { backoff, tries: 0, chance: backoff.seed ^ hash }
     }
 

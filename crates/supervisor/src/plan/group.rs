@@ -85,7 +85,9 @@ impl Plan {
     pub(super) fn step_group(&mut self, now: Instant) -> bool {
         let Some(group) = &mut self.group else { return false };
         match group.stage {
-            Stage::Waiting(_) | Stage::Starting { asked: true, .. } => false,
+            Stage::Starting { asked: true, .. } => false,
+            // As OTP's mailbox: what came before the retry is judged before it.
+            Stage::Waiting(_) => self.step_deferred(now),
             Stage::Stopping => {
                 let last = self.children.alive().rev().find(|key| group.keys.contains(key));
                 if let Some(last) = last {
@@ -104,7 +106,7 @@ impl Plan {
             }
             Stage::Delayed => {
                 if group.until.is_some_and(|until| until > now) {
-                    return false;
+                    return self.step_deferred(now);
                 }
                 group.stage = Stage::Starting { last: None, asked: false };
                 true
