@@ -85,7 +85,8 @@ pub(crate) struct State {
     me: SupervisorRef,
     began: Instant,
     plan: Plan,
-    children: HashMap<Key, Held>,
+    // Boxed: a map keeps room for more than it holds.
+    children: HashMap<Key, Box<Held>>,
     by_actor: HashMap<ActorId, (Key, u64)>,
     starts: HashMap<Key, Starting>,
     // Exits that overtook the answer of the start they belong to.
@@ -154,7 +155,7 @@ impl Actor for SupervisorActor {
         };
         for (spec, cell) in specs.into_iter().zip(cells) {
             let key = state.plan.adopt(&spec, began.into_std());
-            state.children.insert(key, Held { spec, cell: None });
+            state.children.insert(key, Box::new(Held { spec, cell: None }));
             state.adopt_stray(&myself, &cell);
             state.arrived(key, 1, cell);
             state.tell_started(key, 1);
@@ -229,7 +230,8 @@ impl Actor for SupervisorActor {
         // After the plan's own end nothing is left to do; this is for a stop from elsewhere.
         let mut left = Vec::new();
         for child in state.plan.children().iter() {
-            if let Some(Held { spec, cell: Some(cell) }) = state.children.remove(&child.key) {
+            let held = state.children.remove(&child.key).map(|held| *held);
+            if let Some(Held { spec, cell: Some(cell) }) = held {
                 left.push((spec, cell));
             }
         }
@@ -384,7 +386,7 @@ impl State {
     fn perform(&mut self, myself: &ActorRef<Message>, action: Action) -> Result<(), ActorProcessingErr> {
         match action {
             Action::File(key, spec) => {
-                self.children.insert(key, Held { spec: *spec, cell: None });
+                self.children.insert(key, Box::new(Held { spec: *spec, cell: None }));
             }
             Action::Start { key, incarnation } => self.begin_start(myself, key, incarnation),
             Action::AbortStart(key) => {
@@ -447,7 +449,7 @@ impl State {
     }
 
     fn begin_start(&mut self, myself: &ActorRef<Message>, key: Key, incarnation: u64) {
-        let Some(Held { spec, .. }) = self.children.get(&key) else { return };
+        let Some(Held { spec, .. }) = self.children.get(&key).map(|held| &**held) else { return };
         let context = StartContext { supervisor: self.me.clone(), id: spec.id.clone(), incarnation };
         let myself = myself.clone();
         let start = Starting::spawn(spec, context, move |result| {
@@ -469,7 +471,7 @@ impl State {
     }
 
     fn tell_started(&mut self, key: Key, incarnation: u64) {
-        if let Some(Held { spec, cell: Some(cell) }) = self.children.get(&key)
+        if let Some(Held { spec, cell: Some(cell) }) = self.children.get(&key).map(|held| &**held)
             && delegate_of(spec).is_some()
         {
             let id = spec.id.clone();
@@ -479,7 +481,7 @@ impl State {
     }
 
     fn tell(&mut self, key: Key, notice: DelegateNotice) {
-        if let Some(Held { spec, .. }) = self.children.get(&key)
+        if let Some(Held { spec, .. }) = self.children.get(&key).map(|held| &**held)
             && let (Some(to), Some(notify)) = (delegate_of(spec), &spec.notify)
         {
             let delegate = self.plan.children().by_id(to).and_then(|child| self.children.get(&child.key));

@@ -155,7 +155,7 @@ impl DelegateNotice {
 }
 
 pub(crate) type StartFuture = Pin<Box<dyn Future<Output = Result<ActorCell, ActorProcessingErr>> + Send>>;
-type Start = Arc<dyn Fn(StartContext) -> StartFuture + Send + Sync>;
+pub(crate) type Start = Arc<dyn Fn(StartContext) -> StartFuture + Send + Sync>;
 pub(crate) type Notify = Arc<dyn Fn(&ActorCell, DelegateNotice) + Send + Sync>;
 
 /// How a supervisor starts, restarts and stops one child (OTP: `child_spec()`). Cheap to clone.
@@ -170,7 +170,7 @@ pub struct ChildSpec {
     pub(crate) shutdown: Option<Shutdown>,
     pub(crate) kind: ChildKind,
     pub(crate) significant: bool,
-    pub(crate) backoff: Option<Backoff>,
+    pub(crate) backoff: Option<Box<Backoff>>,
     pub(crate) start_timeout: Option<Duration>,
     pub(crate) runtime: Option<Handle>,
     pub(crate) notify: Option<Notify>,
@@ -267,7 +267,7 @@ impl ChildSpec {
 
     /// Delays its restarts. Default: none, as in OTP.
     pub fn backoff(mut self, backoff: Backoff) -> ChildSpec {
-        self.backoff = Some(backoff);
+        self.backoff = Some(Box::new(backoff));
         self
     }
 

@@ -9,13 +9,14 @@ use crate::handle::SupervisorRef;
 use crate::id::ChildId;
 use crate::plan::KILL_GRACE;
 use crate::reason::SHUTDOWN;
-use crate::spec::{ChildKind, ChildSpec, Shutdown, StartContext};
+use crate::spec::{ChildKind, ChildSpec, Shutdown, Start, StartContext};
 use ractor::ActorCell;
 use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
@@ -45,9 +46,15 @@ fn panicked(payload: Box<dyn Any + Send>) -> ChildStartError {
 }
 
 /// Runs a start within its limit; one that takes longer is dropped at its next await. A panic is an answer.
-async fn outcome(spec: ChildSpec, context: StartContext) -> Result<ActorCell, ChildStartError> {
-    let limit = spec.effective_start_timeout();
-    let mut start = Box::pin(async move { (spec.start)(context).await });
+async fn outcome(
+    start: Start,
+    limit: Option<Duration>,
+    context: StartContext,
+) -> Result<ActorCell, ChildStartError> {
+    let mut start = match catch_unwind(AssertUnwindSafe(|| start(context))) {
+        Ok(start) => start,
+        Err(payload) => return Err(panicked(payload)),
+    };
     let caught = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| start.as_mut().poll(cx))) {
         Ok(polled) => polled.map(Ok),
         Err(payload) => Poll::Ready(Err(payload)),
@@ -94,14 +101,14 @@ impl Starting {
         context: StartContext,
         tell: impl FnOnce(Result<ActorCell, ChildStartError>) + Send + 'static,
     ) -> Starting {
-        let (runtime, spec) = (spec.runtime.clone(), spec.clone());
+        let (start, limit) = (Arc::clone(&spec.start), spec.effective_start_timeout());
         let mut teller = Teller(Some(tell));
         let task = async move {
             // Declared after the teller, so that the start is gone before its end is told.
-            let outcome = outcome(spec, context).await;
+            let outcome = outcome(start, limit, context).await;
             teller.tell(outcome);
         };
-        Starting(Owned::new(&match runtime {
+        Starting(Owned::new(&match &spec.runtime {
             Some(runtime) => runtime.spawn(task),
             None => tokio::spawn(task),
         }))

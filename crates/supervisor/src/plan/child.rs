@@ -97,7 +97,7 @@ impl Child {
             since: None,
             last_exit: None,
             pending: Pending::Nothing,
-            delay: spec.backoff.map(|backoff| Box::new(Delay::new(backoff, &spec.id))),
+            delay: spec.backoff.as_deref().map(|backoff| Box::new(Delay::new(*backoff, &spec.id))),
             killed: false,
             start_token: None,
             stop_tokens: Vec::new(),
@@ -119,7 +119,8 @@ impl Child {
 /// All children of one supervisor.
 #[derive(Default)]
 pub(crate) struct Children {
-    all: BTreeMap<Key, Child>,
+    // Boxed: a map keeps room for more than it holds.
+    all: BTreeMap<Key, Box<Child>>,
     ids: HashMap<ChildId, Key>,
     /// Invariant: the keys of the children whose state is neither down nor lost.
     alive: BTreeSet<Key>,
@@ -133,7 +134,7 @@ impl Children {
         self.last_key += 1;
         let key = self.last_key;
         self.ids.insert(spec.id.clone(), key);
-        self.all.insert(key, Child::new(key, spec));
+        self.all.insert(key, Box::new(Child::new(key, spec)));
         key
     }
 
@@ -147,7 +148,7 @@ impl Children {
 
     /// The children, in start order.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Child> {
-        self.all.values()
+        self.all.values().map(|child| &**child)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -155,15 +156,15 @@ impl Children {
     }
 
     pub(crate) fn get(&self, key: Key) -> Option<&Child> {
-        self.all.get(&key)
+        self.all.get(&key).map(|child| &**child)
     }
 
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Child> {
-        self.all.get_mut(&key)
+        self.all.get_mut(&key).map(|child| &mut **child)
     }
 
     pub(crate) fn by_id(&self, id: &ChildId) -> Option<&Child> {
-        self.all.get(self.ids.get(id)?)
+        self.get(*self.ids.get(id)?)
     }
 
     /// The keys from this one on.
