@@ -1,1 +1,14 @@
-//! Integration, interop and documentation tests of Kohort; see the `tests` folder.
+//! What the tests of the house rules and of the documents share: the workspace's files and generated blocks.
+//! The tests themselves are in the `tests` folder.
+
+// Everything here is called by tests; to panic is how they fail.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+pub mod blocks;
+pub mod links;
+pub mod workspace;
+
+/// The programs in the README compile, and those that need no broker of their own run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

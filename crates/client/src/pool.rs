@@ -18,6 +18,9 @@ const MAX_IDLE: usize = 8;
 /// Brokers close a connection that is idle for 10 min (`connections.max.idle.ms`); we let go before.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(9 * 60);
 
+/// A back-off that ran out so long ago begins anew.
+const KEPT_BACKOFF: Duration = Duration::from_secs(60);
+
 pub(crate) struct PoolConfig {
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) client_id: Arc<str>,
@@ -88,9 +91,10 @@ impl Pool {
         let by = deadline.min(Instant::now() + self.config.connect_timeout);
         let opened = self.open(address, by).await;
         let mut brokers = self.brokers();
-        // Addresses come and go with the cluster; those without a connection or a back-off are not kept.
+        // Addresses come and go with the cluster: what is left of one is not kept for ever.
+        let forgotten = |at: Instant| at + KEPT_BACKOFF < Instant::now();
         brokers.retain(|_, broker| {
-            !broker.idle.is_empty() || broker.not_before.is_some_and(|at| at > Instant::now())
+            !broker.idle.is_empty() || broker.not_before.is_some_and(|at| !forgotten(at))
         });
         let broker = brokers.entry(address.clone()).or_default();
         match &opened {

@@ -4,9 +4,9 @@
 //! until the group gets there. Keep one timer for [`Coordinator::deadline`]. It knows no connection: whoever
 //! drives it maps a *call* to one.
 //!
-//! Members are dynamic: a group instance id is carried along and can be named to leave, yet it does not
-//! replace or fence.
+//! A member with a group instance id is static (KIP-345): its next incarnation takes its place.
 
+mod admin;
 pub mod config;
 mod group;
 pub mod io;

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use kohort_client::{Address, Client};
 use kohort_group::membership::{CloseReport, ExitKind, Node, Question, TerminalCause};
-use kohort_group::{Effect, Input, MemberState, Membership};
+use kohort_group::{Effect, Input, MemberState, Membership, MembershipConfig};
 use kohort_protocol::TopicPartition;
 use kohort_supervisor::{DelegateNotice, ExitReason, PrepareDone, PrepareRequest, SupervisorRef};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -131,9 +131,13 @@ impl Actor for Manager {
         let config = &incarnation.config;
         let seed = config.seed.unwrap_or_else(|| RandomState::new().hash_one(myself.get_id()));
         let seed = seed ^ (incarnation.name.index as u64).rotate_left(32);
+        let membership = MembershipConfig {
+            group_instance_id: incarnation.instance_id.clone(),
+            ..config.membership.clone()
+        };
         myself.cast(ManagerMessage::Input(Input::Start))?;
         Ok(State {
-            core: Membership::new(config.membership.clone(), seed),
+            core: Membership::new(membership, seed),
             incarnation,
             client,
             root,
@@ -141,7 +145,7 @@ impl Actor for Manager {
             table,
             heartbeat: None,
             heartbeat_incarnation: 0,
-            partitions: None,
+            partitions: Some(Partitions::new(myself.clone())),
             run: None,
             asking: HashMap::new(),
             asked: notice::Asked::default(),
@@ -181,7 +185,7 @@ impl Actor for Manager {
                 state.waiters.push(waiter);
                 Input::Commit
             }
-            ManagerMessage::Delegate(notice) => match state.on_delegate(&myself, notice) {
+            ManagerMessage::Delegate(notice) => match state.on_delegate(notice) {
                 Some(input) => input,
                 None => return Ok(()),
             },
@@ -232,7 +236,7 @@ impl State {
         }
     }
 
-    fn on_delegate(&mut self, myself: &ActorRef<ManagerMessage>, notice: DelegateNotice) -> Option<Input> {
+    fn on_delegate(&mut self, notice: DelegateNotice) -> Option<Input> {
         match notice {
             DelegateNotice::ChildStarted { id, incarnation, cell } if id == "heartbeat" => {
                 self.heartbeat = Some(cell.into());
@@ -250,7 +254,9 @@ impl State {
                 Some(Input::HeartbeatExited { incarnation, exit: exit_kind(&reason) })
             }
             DelegateNotice::ChildStarted { cell, .. } => {
-                self.partitions = Some(Partitions::new(cell, myself.clone()));
+                if let Some(partitions) = &mut self.partitions {
+                    partitions.found(cell);
+                }
                 None
             }
             DelegateNotice::ChildExited { reason, .. } => {

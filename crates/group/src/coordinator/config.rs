@@ -17,6 +17,8 @@ pub struct CoordinatorConfig {
     pub new_member_join_timeout: Duration,
     /// `offset.metadata.max.bytes`, counted in characters as Kafka does. Default 4096.
     pub max_offset_metadata: usize,
+    /// `offsets.retention.minutes`: how long the offsets of an Empty group are kept. Default 7 days.
+    pub offsets_retention: Duration,
 }
 
 impl Default for CoordinatorConfig {
@@ -28,6 +30,7 @@ impl Default for CoordinatorConfig {
             max_group_size: None,
             new_member_join_timeout: Duration::from_secs(5 * 60),
             max_offset_metadata: 4096,
+            offsets_retention: Duration::from_secs(7 * 24 * 3600),
         }
     }
 }

@@ -23,6 +23,16 @@ pub enum GroupState {
 }
 
 impl GroupState {
+    /// Kafka's name of the state.
+    pub fn name(self) -> &'static str {
+        match self {
+            GroupState::Empty => "Empty",
+            GroupState::PreparingRebalance => "PreparingRebalance",
+            GroupState::CompletingRebalance => "CompletingRebalance",
+            GroupState::Stable => "Stable",
+        }
+    }
+
     /// Which state may follow which.
     pub const TRANSITIONS: &'static [(GroupState, GroupState)] = &[
         (GroupState::Empty, GroupState::PreparingRebalance),
@@ -117,6 +127,8 @@ pub(super) struct Group {
     pub(super) protocol_name: Option<String>,
     pub(super) leader: Option<String>,
     pub(super) members: BTreeMap<String, Member>,
+    /// Invariant: exactly the members with a group instance id, by that id (KIP-345).
+    pub(super) static_members: BTreeMap<String, String>,
     pub(super) pending: BTreeMap<String, Instant>,
     pub(super) offsets: BTreeMap<(String, i32), CommittedOffset>,
     /// When the join phase ends whoever is missing.
@@ -127,6 +139,8 @@ pub(super) struct Group {
     pub(super) newcomer: bool,
     /// When members that did not sync are removed.
     pub(super) sync_by: Option<Instant>,
+    /// When an Empty group is forgotten with its offsets.
+    pub(super) retained_until: Option<Instant>,
 }
 
 impl Group {
@@ -139,12 +153,14 @@ impl Group {
             protocol_name: None,
             leader: None,
             members: BTreeMap::new(),
+            static_members: BTreeMap::new(),
             pending: BTreeMap::new(),
             offsets: BTreeMap::new(),
             join_by: None,
             initial_delay: None,
             newcomer: false,
             sync_by: None,
+            retained_until: None,
         }
     }
 
@@ -170,6 +186,18 @@ impl Group {
         self.pending.is_empty() && self.members.values().all(|member| member.awaiting_join.is_some())
     }
 
+    /// Is this member, under this instance id if it names one, a member of the group? The id is checked before
+    /// anything else of a request.
+    pub(super) fn check_member(&self, member_id: &str, instance: Option<&str>) -> Result<(), ErrorCode> {
+        if let Some(instance) = instance {
+            let owner = self.static_members.get(instance).ok_or(ErrorCode::UnknownMemberId)?;
+            if owner != member_id {
+                return Err(ErrorCode::FencedInstanceId);
+            }
+        }
+        if self.members.contains_key(member_id) { Ok(()) } else { Err(ErrorCode::UnknownMemberId) }
+    }
+
     /// Would the group accept a member with this type and these assignors? An Empty group takes anything.
     pub(super) fn supports(&self, protocol_type: &str, protocols: &[(String, Bytes)]) -> bool {
         if protocol_type.is_empty() || protocols.is_empty() {
@@ -181,6 +209,17 @@ impl Group {
                 && protocols.iter().any(|(name, _)| {
                     self.members.values().all(|member| member.protocols.iter().any(|(own, _)| own == name))
                 }))
+    }
+
+    /// A leader that waits to join keeps the role; else one that does gets it. False if nobody waits.
+    pub(super) fn elect_leader(&mut self) -> bool {
+        let waits = |id: &String| self.members.get(id).is_some_and(|member| member.awaiting_join.is_some());
+        if !self.leader.as_ref().is_some_and(waits) {
+            let first = self.members.iter().find(|(_, member)| member.awaiting_join.is_some());
+            let Some((id, _)) = first else { return false };
+            self.leader = Some(id.clone());
+        }
+        true
     }
 
     /// Each member votes for the first of its assignors that all others offer too. On a tie, the first in the

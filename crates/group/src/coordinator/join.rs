@@ -63,7 +63,14 @@ impl Coordinator {
             request.protocols.into_iter().map(|protocol| (protocol.name, protocol.metadata)).collect();
         let max_size = self.config.max_group_size;
         let group = self.group_or_new(&request.group_id);
-        let known = group.members.get(&request.member_id);
+        let instance = request.group_instance_id.as_deref();
+        // A new incarnation of a static member comes without an id, and takes its predecessor's place.
+        let predecessor =
+            match (instance.and_then(|instance| group.static_members.get(instance)), &*request.member_id) {
+                (Some(owner), "") => Some(owner.clone()),
+                _ => None,
+            };
+        let known = group.members.get(predecessor.as_deref().unwrap_or(&request.member_id));
         let room = max_size.is_none_or(|max| match group.state {
             GroupState::Empty => true,
             // Who waits already counts, not who once was a member: a lowered limit bites one by one.
@@ -95,6 +102,10 @@ impl Coordinator {
             is_new: true,
             expires: None,
         };
+        if let Some(predecessor) = predecessor {
+            self.replace_static(&request.group_id, &predecessor, from.version, member, now, fx);
+            return Ok(());
+        }
         if request.member_id.is_empty() {
             let base = member.group_instance_id.as_deref().unwrap_or(&member.client_id);
             let member_id = format!("{base}-{}", self.chance.uuid());
@@ -115,6 +126,7 @@ impl Coordinator {
             self.add_member(&request.group_id, request.member_id, &request.protocol_type, member, now, fx);
             return Ok(());
         }
+        group.check_member(&request.member_id, member.group_instance_id.as_deref())?;
         let Some(known) = known else { return Err(ErrorCode::UnknownMemberId) };
         let unchanged = known.protocols == member.protocols;
         let leads = group.leader.as_deref() == Some(&*request.member_id);
@@ -163,10 +175,69 @@ impl Coordinator {
             group.protocol_type = Some(protocol_type.to_owned());
         }
         group.leader.get_or_insert_with(|| member_id.clone());
+        if let Some(instance) = &member.group_instance_id {
+            group.static_members.insert(instance.clone(), member_id.clone());
+        }
         group.members.insert(member_id.clone(), member);
         group.newcomer = true;
         self.extend_session(group_id, &member_id, now);
         self.prepare_rebalance(group_id, now, fx);
+    }
+
+    /// A new incarnation of a static member (KIP-345): same place and assignment, new id, the old one fenced. It
+    /// costs a rebalance only where the group would choose another assignor, or is between join and sync.
+    fn replace_static(
+        &mut self,
+        group_id: &str,
+        old_id: &str,
+        version: i16,
+        update: Member,
+        now: Instant,
+        fx: &mut CoordinatorEffects,
+    ) {
+        let base = update.group_instance_id.clone().unwrap_or_default();
+        let new_id = format!("{base}-{}", self.chance.uuid());
+        let Some(group) = self.groups.get_mut(group_id) else { return };
+        let Some(old) = group.members.remove(old_id) else { return };
+        if let Some(expires) = old.expires {
+            self.timers.remove(&(expires, Timer::Session(group.id.clone(), old_id.to_owned())));
+        }
+        if let Some(call) = old.awaiting_join {
+            reply(fx, call, refused_join(ErrorCode::FencedInstanceId, old_id));
+        }
+        if let Some(call) = old.awaiting_sync {
+            let error = ErrorCode::FencedInstanceId;
+            reply(fx, call, SyncGroupResponse { error, ..SyncGroupResponse::default() });
+        }
+        let call = update.awaiting_join;
+        let led = group.leader.as_deref() == Some(old_id);
+        if led {
+            group.leader = Some(new_id.clone());
+        }
+        group.static_members.insert(base, new_id.clone());
+        let member = Member { is_new: old.is_new, assignment: old.assignment, synced: old.synced, ..update };
+        group.members.insert(new_id.clone(), member);
+        let stays = group.state == GroupState::Stable && group.elect_protocol() == group.protocol_name;
+        self.extend_session(group_id, &new_id, now);
+        if !stays {
+            return self.prepare_rebalance(group_id, now, fx);
+        }
+        let Some(group) = self.groups.get_mut(group_id) else { return };
+        if let Some(member) = group.members.get_mut(&new_id) {
+            member.awaiting_join = None;
+        }
+        let mut answer = group.joined(&new_id);
+        if led && version >= 9 {
+            // KIP-814: it leads, knows everybody, and must not assign anew.
+            answer.skip_assignment = true;
+        } else if led {
+            // Older versions cannot say so: under its old id it takes itself for a follower.
+            answer.leader = old_id.to_owned();
+            answer.members.clear();
+        }
+        if let Some(call) = call {
+            reply(fx, call, answer);
+        }
     }
 
     /// A member that rejoins keeps its place; an earlier join of its that is still parked stays unanswered.
@@ -189,10 +260,13 @@ impl Coordinator {
         let Some(group) = self.groups.get_mut(group_id) else { return };
         if group.state != GroupState::PreparingRebalance {
             let first = group.state == GroupState::Empty;
-            for member in group.members.values_mut() {
+            let mut unheard = Vec::new();
+            for (member_id, member) in &mut group.members {
                 if let Some(call) = member.awaiting_sync.take() {
                     let error = ErrorCode::RebalanceInProgress;
                     reply(fx, call, SyncGroupResponse { error, ..SyncGroupResponse::default() });
+                    // Its parked sync kept it alive; from this answer on it has to be heard of again.
+                    unheard.push(member_id.clone());
                 }
                 if group.state == GroupState::CompletingRebalance {
                     member.assignment = Bytes::new();
@@ -212,18 +286,12 @@ impl Coordinator {
                 group_id: group_id.to_owned(),
                 generation: group.generation,
             }));
-            // A member whose sync was answered has to be heard of again.
-            let unheard: Vec<String> = group
-                .members
-                .iter()
-                .filter(|(_, member)| member.expires.is_none() && member.awaiting_join.is_none())
-                .map(|(id, _)| id.clone())
-                .collect();
             for member_id in unheard {
                 self.extend_session(group_id, &member_id, now);
             }
             self.set_sync_by(group_id, None);
             self.set_join_by(group_id, Some(now + wait));
+            self.retain_offsets(group_id, now);
         }
         self.complete_join_if_all_joined(group_id, now, fx);
     }
@@ -272,16 +340,22 @@ impl Coordinator {
         self.set_join_by(group_id, None);
         let Some(group) = self.groups.get_mut(group_id) else { return };
         group.initial_delay = None;
+        // A static member that is missing is kept: it may come back and expects its place.
         let missing: Vec<String> = group
             .members
             .iter()
-            .filter(|(_, member)| member.awaiting_join.is_none())
+            .filter(|(_, member)| member.awaiting_join.is_none() && member.group_instance_id.is_none())
             .map(|(id, _)| id.clone())
             .collect();
         for member_id in missing {
             self.forget_member(group_id, &member_id, RemovalReason::RebalanceTimeout, fx);
         }
         let Some(group) = self.groups.get_mut(group_id) else { return };
+        if !group.members.is_empty() && !group.elect_leader() {
+            // Only static members are left and none of them is here: wait until one comes or its session ends.
+            let again = now + group.rebalance_timeout();
+            return self.set_join_by(group_id, Some(again));
+        }
         group.generation += 1;
         fx.push(CoordinatorEffect::Notice(CoordinatorNotice::GenerationStarted {
             group_id: group_id.to_owned(),
@@ -292,7 +366,7 @@ impl Coordinator {
             group.protocol_name = None;
             group.leader = None;
             group.to(GroupState::Empty);
-            return;
+            return self.retain_offsets(group_id, now);
         }
         group.protocol_name = group.elect_protocol();
         group.to(GroupState::CompletingRebalance);

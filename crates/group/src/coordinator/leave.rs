@@ -62,17 +62,11 @@ impl Coordinator {
         }
         let Some(group) = self.groups.get(group_id) else { return ErrorCode::UnknownMemberId };
         let member_id = match &leaver.group_instance_id {
-            Some(instance) => {
-                let owner = group
-                    .members
-                    .iter()
-                    .find(|(_, member)| member.group_instance_id.as_ref() == Some(instance));
-                match owner {
-                    None => return ErrorCode::UnknownMemberId,
-                    Some((id, _)) if leaver.member_id.is_empty() || *id == leaver.member_id => id.clone(),
-                    Some(_) => return ErrorCode::FencedInstanceId,
-                }
-            }
+            Some(instance) => match group.static_members.get(instance) {
+                None => return ErrorCode::UnknownMemberId,
+                Some(id) if leaver.member_id.is_empty() || *id == leaver.member_id => id.clone(),
+                Some(_) => return ErrorCode::FencedInstanceId,
+            },
             None if group.members.contains_key(&leaver.member_id) => leaver.member_id.clone(),
             None => return ErrorCode::UnknownMemberId,
         };

@@ -52,6 +52,7 @@ impl Coordinator {
             topics.push(OffsetCommittedTopic { name: topic.name, partitions });
         }
         if refusal.is_none() {
+            self.retain_offsets(&request.group_id, now);
             self.extend_session(&request.group_id, &request.member_id, now);
         }
         reply(fx, call, OffsetCommitResponse { topics });
@@ -73,9 +74,7 @@ fn check_commit(group: &Group, request: &OffsetCommitRequest) -> Result<(), Erro
     if request.generation < 0 && group.state == GroupState::Empty {
         return Ok(());
     }
-    if !group.members.contains_key(&request.member_id) {
-        return Err(ErrorCode::UnknownMemberId);
-    }
+    group.check_member(&request.member_id, request.group_instance_id.as_deref())?;
     if request.generation != group.generation {
         return Err(ErrorCode::IllegalGeneration);
     }

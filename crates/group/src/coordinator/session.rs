@@ -20,6 +20,8 @@ pub(super) enum Timer {
     Session(Arc<str>, String),
     /// A member id that was given out.
     Pending(Arc<str>, String),
+    /// The offsets of an Empty group.
+    Retention(Arc<str>),
 }
 
 impl Coordinator {
@@ -33,6 +35,7 @@ impl Coordinator {
                 Timer::Sync(group) => self.on_sync_timer(&group, at, now, fx),
                 Timer::Session(group, member) => self.on_session_timer(&group, &member, at, now, fx),
                 Timer::Pending(group, member) => self.on_pending_timer(&group, &member, at, now, fx),
+                Timer::Retention(group) => self.on_retention_timer(&group, at),
             }
         }
     }
@@ -43,8 +46,8 @@ impl Coordinator {
             return ErrorCode::InvalidGroupId;
         }
         let Some(group) = self.groups.get(&*request.group_id) else { return ErrorCode::UnknownMemberId };
-        if !group.members.contains_key(&request.member_id) {
-            return ErrorCode::UnknownMemberId;
+        if let Err(error) = group.check_member(&request.member_id, request.group_instance_id.as_deref()) {
+            return error;
         }
         if request.generation != group.generation {
             return ErrorCode::IllegalGeneration;
@@ -137,6 +140,9 @@ impl Coordinator {
     ) -> Option<GroupState> {
         let group = self.groups.get_mut(group_id)?;
         let member = group.members.remove(member_id)?;
+        if let Some(instance) = &member.group_instance_id {
+            group.static_members.remove(instance);
+        }
         if let Some(expires) = member.expires {
             self.timers.remove(&(expires, Timer::Session(group.id.clone(), member_id.to_owned())));
         }

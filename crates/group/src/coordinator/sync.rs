@@ -39,6 +39,7 @@ impl Coordinator {
             return Err(ErrorCode::InconsistentGroupProtocol);
         }
         let group = self.groups.get_mut(&*request.group_id).ok_or(ErrorCode::UnknownMemberId)?;
+        group.check_member(&request.member_id, request.group_instance_id.as_deref())?;
         let member = group.members.get_mut(&request.member_id).ok_or(ErrorCode::UnknownMemberId)?;
         if request.generation != group.generation {
             return Err(ErrorCode::IllegalGeneration);

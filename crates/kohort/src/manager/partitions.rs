@@ -9,7 +9,7 @@ use kohort_group::membership::{Hook, StartPosition};
 use kohort_protocol::TopicPartition;
 use kohort_supervisor::{ChildSpec, SupervisorRef};
 use ractor::{ActorCell, ActorRef};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -34,8 +34,12 @@ pub(super) struct NewWorker {
 }
 
 /// Dropping it ends the task; the workers then end with their supervisor.
+///
+/// It takes orders from the first moment on, and carries them out once the supervisor is there: that one starts
+/// on another runtime, and a quick coordinator may have assigned partitions before.
 pub(super) struct Partitions {
     orders: mpsc::Sender<Order>,
+    found: Option<oneshot::Sender<ActorCell>>,
     task: JoinHandle<()>,
 }
 
@@ -46,16 +50,26 @@ impl Drop for Partitions {
 }
 
 impl Partitions {
-    pub(super) fn new(supervisor: ActorCell, manager: ActorRef<ManagerMessage>) -> Self {
+    pub(super) fn new(manager: ActorRef<ManagerMessage>) -> Self {
         let (orders, mut given) = mpsc::channel(ORDERS);
+        let (found, supervisor) = oneshot::channel();
         let task = tokio::spawn(async move {
+            let Ok(supervisor) = supervisor.await else { return };
             let Some(supervisor) = SupervisorRef::of(&supervisor).await else { return };
             let mut arm = Arm { supervisor, manager, workers: Vec::new() };
             while let Some(order) = given.recv().await {
                 arm.carry_out(order).await;
             }
         });
-        Self { orders, task }
+        Self { orders, found: Some(found), task }
+    }
+
+    /// The supervisor runs.
+    pub(super) fn found(&mut self, supervisor: ActorCell) {
+        if let Some(found) = self.found.take() {
+            // A task that is gone went with its manager.
+            let _ = found.send(supervisor);
+        }
     }
 
     pub(super) fn give(&self, order: Order) -> Result<(), TerminalReason> {

@@ -1,0 +1,98 @@
+//! The membership runtime, in real time and over TCP: handlers that block their thread keep no heart from
+//! beating.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use kohort::{AutoOffsetReset, ConsumerGroup, Context, Handler, MemberEvent, Record};
+use kohort_broker::{ApiKey, Broker, CoordinatorConfig};
+
+/// Blocks the thread, as no handler should.
+struct Blocking;
+
+impl Handler for Blocking {
+    type Error = Infallible;
+
+    async fn handle(&mut self, _: Record<'_>, _: &mut Context) -> Result<(), Infallible> {
+        std::thread::sleep(Duration::from_secs(3));
+        Ok(())
+    }
+}
+
+#[test]
+fn d_07_a_handler_that_blocks_the_only_thread_for_three_session_timeouts_costs_nothing() {
+    // The broker has a runtime of its own, as it would have in another process.
+    let brokers = tokio::runtime::Runtime::new().unwrap();
+    let broker = brokers.block_on(async {
+        let config = CoordinatorConfig {
+            min_session_timeout: Duration::from_millis(500),
+            ..CoordinatorConfig::default()
+        };
+        let broker = Broker::builder()
+            .listen("127.0.0.1:0")
+            .topic("orders", 1)
+            .coordinator(config)
+            .start()
+            .await
+            .unwrap();
+        broker.produce("orders", "key", "value").await.unwrap();
+        broker
+    });
+    let handlers = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    handlers.block_on(async {
+        let group = ConsumerGroup::builder("orders-service", ["orders"])
+            .bootstrap_servers(broker.bootstrap_servers())
+            .session_timeout(Duration::from_secs(1))
+            .heartbeat_interval(Duration::from_millis(200))
+            .crash_rejoin_max_jitter(Duration::from_millis(100))
+            .auto_offset_reset(AutoOffsetReset::Earliest)
+            .handler(|_| Blocking)
+            .build()
+            .unwrap();
+        let mut events = group.events();
+        let member = group.start().await.unwrap();
+        let wait = async { while !matches!(events.next().await, Some(MemberEvent::Commit { .. })) {} };
+        tokio::time::timeout(Duration::from_secs(20), wait)
+            .await
+            .expect("the record is handled and committed");
+        let generations = broker.group("orders-service").unwrap().generation;
+        assert_eq!(generations, 1, "no rebalance");
+        let beats = broker.requests(ApiKey::Heartbeat);
+        let gap = beats.windows(2).map(|pair| pair[1].at - pair[0].at).max().unwrap();
+        assert!(gap < Duration::from_millis(900), "the longest pause between two beats was {gap:?}");
+        member.close(kohort::CloseOptions::timeout(Duration::from_secs(5))).await;
+    });
+}
+
+/// Symptom: `crashed: there is no partitions supervisor to start workers` on a loaded machine.
+#[test]
+fn an_assignment_that_comes_before_the_handlers_runtime_has_started_its_part_is_waited_for() {
+    let brokers = tokio::runtime::Runtime::new().unwrap();
+    let broker = brokers.block_on(async {
+        let broker = Broker::builder().listen("127.0.0.1:0").topic("orders", 1).start().await.unwrap();
+        broker.produce("orders", "key", "value").await.unwrap();
+        broker
+    });
+    let handlers = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    handlers.block_on(async {
+        let group = ConsumerGroup::builder("orders-service", ["orders"])
+            .bootstrap_servers(broker.bootstrap_servers())
+            .auto_offset_reset(AutoOffsetReset::Earliest)
+            .handler(kohort::handler_fn(|_| async { Ok::<(), Infallible>(()) }))
+            .build()
+            .unwrap();
+        let mut events = group.events();
+        // The thread that the partitions supervisor is to start on is busy while the member joins.
+        tokio::spawn(async { std::thread::sleep(Duration::from_millis(500)) });
+        let member = group.start().await.unwrap();
+        let wait = async {
+            while !matches!(events.next().await, Some(MemberEvent::Assigned { .. })) {}
+            member.close(kohort::CloseOptions::timeout(Duration::from_secs(5))).await
+        };
+        let report = tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the member lives");
+        assert!(!report.forced, "{report:?}");
+        assert!(member.ended().await.is_ok());
+    });
+}
