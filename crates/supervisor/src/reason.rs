@@ -79,15 +79,21 @@ impl ExitReason {
     }
 
     pub(crate) fn of_error(error: ActorProcessingErr) -> ExitReason {
-        // A panic and an `Err` of plain text both arrive as std's private string error, whose Debug is that of
-        // its text.
-        let text = error.to_string();
-        if error.source().is_none() && format!("{error:?}") == format!("{text:?}") {
-            ExitReason::Panic(text)
-        } else {
-            ExitReason::Error(Arc::from(error))
+        match plain_text(&error) {
+            Some(text) => ExitReason::Panic(text),
+            None => ExitReason::Error(Arc::from(error)),
         }
     }
+}
+
+/// The text of an error that is nothing else. A panic and an `Err` of plain text both arrive as std's private
+/// string error, whose Debug is that of its text.
+pub(crate) fn plain_text(error: &ActorProcessingErr) -> Option<String> {
+    if error.source().is_some() {
+        return None;
+    }
+    let text = error.to_string();
+    (format!("{error:?}") == format!("{text:?}")).then_some(text)
 }
 
 impl fmt::Display for ExitReason {

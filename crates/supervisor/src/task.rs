@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `Woken` | the future is polled; when it is over, so is the actor |
 
+use crate::reason::plain_text;
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef};
 use std::error::Error;
 use std::pin::Pin;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// What the future of a task child may answer: `()`, or a `Result` whose error becomes the exit.
+/// What the future of a task child may answer: `()`, a `Result` whose error becomes the exit, or nothing ever.
 pub trait TaskOutput {
     /// The exit that it stands for.
     fn exit(self) -> Result<(), Box<dyn Error + Send + Sync>>;
@@ -29,6 +30,28 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> TaskOutput for Result<(), E> {
         self.map_err(Into::into)
     }
 }
+
+mod never {
+    /// Names the type `!`, which has no name of its own on stable.
+    pub trait Answer {
+        type Type;
+    }
+
+    impl<T> Answer for fn() -> T {
+        type Type = T;
+    }
+}
+
+impl TaskOutput for <fn() -> ! as never::Answer>::Type {
+    fn exit(self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        self
+    }
+}
+
+/// A task answered an error of plain text, which ractor would not tell from a panic.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Answered(String);
 
 struct Task;
 
@@ -103,7 +126,12 @@ pub(crate) async fn start(
     future: impl Future<Output: TaskOutput> + Send + 'static,
     parent: ActorCell,
 ) -> Result<ActorCell, ActorProcessingErr> {
-    let erased: Erased = Box::pin(async move { future.await.exit() });
+    let erased: Erased = Box::pin(async move {
+        future.await.exit().map_err(|error| match plain_text(&error) {
+            Some(text) => Answered(text).into(),
+            None => error,
+        })
+    });
     let (actor, _) = Task::spawn_linked(None, Task, erased, parent).await?;
     Ok(actor.get_cell())
 }

@@ -188,7 +188,7 @@ async fn the_intensity_of_a_dynamic_supervisor_counts_all_children_together() {
 #[tokio::test(start_paused = true)]
 async fn which_children_of_a_dynamic_supervisor_are_its_running_ones() {
     let pool = DynamicSupervisor::new(|n: u32| {
-        ChildSpec::task(format!("task-{n}"), || std::future::pending::<()>()).restart(Restart::Temporary)
+        ChildSpec::task(format!("task-{n}"), std::future::pending::<()>).restart(Restart::Temporary)
     });
     let pool = pool.start().await.unwrap();
     for n in 0..100 {

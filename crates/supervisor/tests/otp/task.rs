@@ -33,11 +33,11 @@ async fn how_a_task_ends_is_its_exit_reason() {
     });
     let (_, mut events) = sole(failing.restart(never.clone())).await;
     assert_eq!(exited(&mut events, "t").await.find::<Broken>().unwrap().0, "t");
-    let panicking = ChildSpec::task("t", || async {
-        if true {
-            std::panic::panic_any("task panic".to_owned());
-        }
-    });
+    let text = ChildSpec::task("t", || async { Err("no luck") }).restart(never.clone());
+    let (_, mut events) = sole(text).await;
+    let reason = exited(&mut events, "t").await;
+    assert_eq!((reason.class(), reason.to_string().as_str()), ("error", "error: no luck"));
+    let panicking = ChildSpec::task("t", || async { std::panic::panic_any("task panic".to_owned()) });
     let (_, mut events) = sole(panicking.restart(never)).await;
     assert!(matches!(exited(&mut events, "t").await, ExitReason::Panic(text) if text == "task panic"));
 }
