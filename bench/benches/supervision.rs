@@ -2,15 +2,16 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use kohort_bench::{ByHand, Fail, Parent, Probe, ours, peer_options, peers};
-use kohort_supervisor::{ChildId, DynamicSupervisor, Restart, Supervisor};
-use ractor::{Actor, ActorCell, ActorRef};
+use kohort_supervisor::{ChildId, DynamicSupervisor, Restart, Supervisor, SupervisorRef};
+use ractor::{Actor, ActorCell, ActorRef, ActorStatus};
 use ractor_supervisor::{
     DynamicSupervisor as PeerPool, DynamicSupervisorOptions, Supervisor as Peer, SupervisorArguments,
 };
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 
 const MANY: usize = 10_000;
 
@@ -76,70 +77,126 @@ fn spawn_and_stop(c: &mut Criterion) {
     group.finish();
 }
 
+/// Where a probe tells that it runs.
+type Running = Arc<Mutex<mpsc::UnboundedReceiver<Instant>>>;
+
+async fn fail(running: &Running, probe: &Probe, child: &ActorCell) -> Duration {
+    child.send_message(Fail).ok().unwrap();
+    let again = running.lock().await.recv().await.unwrap();
+    again - probe.failed.lock().unwrap().take().unwrap()
+}
+
+async fn bare_spawn(parent: ActorRef<()>, probe: Probe, running: Running) -> Duration {
+    let began = Instant::now();
+    let (actor, _) = Actor::spawn_linked(None, probe, (), parent.get_cell()).await.unwrap();
+    let took = running.lock().await.recv().await.unwrap() - began;
+    actor.stop(None);
+    actor.wait(None).await.unwrap();
+    took
+}
+
+async fn by_hand(parent: ActorRef<()>, probe: Probe, running: Running) -> Duration {
+    let child = loop {
+        // The one before it may still be there.
+        let running = |child: &ActorCell| child.get_status() == ActorStatus::Running;
+        match parent.get_children().into_iter().find(running) {
+            Some(child) => break child,
+            None => tokio::task::yield_now().await,
+        }
+    };
+    fail(&running, &probe, &child).await
+}
+
+async fn kohort(root: SupervisorRef, probe: Probe, running: Running) -> Duration {
+    let child = loop {
+        if let Some(child) = root.which_children().await.unwrap()[0].cell.clone() {
+            break child;
+        }
+    };
+    fail(&running, &probe, &child).await
+}
+
+async fn peer(probe: Probe, running: Running) -> Duration {
+    let child = loop {
+        match ractor::registry::where_is("child").filter(|child| child.get_status() == ActorStatus::Running) {
+            Some(child) => break child,
+            None => tokio::task::yield_now().await,
+        }
+    };
+    fail(&running, &probe, &child).await
+}
+
+/// Rounds in a task of the runtime: where it has threads of its own, `block_on` is on none of them.
+fn measure<F>(runtime: &Runtime, count: u64, round: impl Fn() -> F + Send + 'static) -> Duration
+where
+    F: Future<Output = Duration> + Send + 'static,
+{
+    let task = async move {
+        let mut total = Duration::ZERO;
+        for _ in 0..count {
+            total += round().await;
+        }
+        total
+    };
+    runtime.block_on(runtime.spawn(task)).unwrap()
+}
+
 /// From the moment in which a child fails to the one in which the next incarnation runs.
-fn restart(c: &mut Criterion) {
-    let mut group = c.benchmark_group("restart");
-    let runtime = runtime();
-    let (tell, mut running) = mpsc::unbounded_channel();
+fn restart_on(c: &mut Criterion, name: &str, runtime: Runtime) {
+    let mut group = c.benchmark_group(name);
+    let (tell, running) = mpsc::unbounded_channel();
+    let running: Running = Arc::new(Mutex::new(running));
     let probe = Probe { running: Some(tell), ..Probe::default() };
+    let hear = || runtime.block_on(async { running.lock().await.recv().await });
+
     let (parent, _) = runtime.block_on(Actor::spawn(None, Parent, ())).unwrap();
     group.bench_function("bare_spawn", |b| {
         b.iter_custom(|count| {
-            runtime.block_on(rounds(count, async || {
-                let began = Instant::now();
-                let cell = parent.get_cell();
-                let (actor, _) = Actor::spawn_linked(None, probe.clone(), (), cell).await.unwrap();
-                let took = running.recv().await.unwrap() - began;
-                actor.stop(None);
-                actor.wait(None).await.unwrap();
-                took
-            }))
+            let (parent, probe, running) = (parent.clone(), probe.clone(), running.clone());
+            measure(&runtime, count, move || bare_spawn(parent.clone(), probe.clone(), running.clone()))
         })
     });
-    let fail = async |running: &mut mpsc::UnboundedReceiver<Instant>, child: &ActorCell| {
-        child.send_message(Fail).ok().unwrap();
-        let again = running.recv().await.unwrap();
-        again - probe.failed.lock().unwrap().take().unwrap()
-    };
-    let (by_hand, _) = runtime.block_on(Actor::spawn(None, ByHand(probe.clone()), ())).unwrap();
-    runtime.block_on(running.recv());
+
+    let (parent, _) = runtime.block_on(Actor::spawn(None, ByHand(probe.clone()), ())).unwrap();
+    hear();
     group.bench_function("by_hand", |b| {
         b.iter_custom(|count| {
-            runtime.block_on(rounds(count, async || fail(&mut running, &by_hand.get_children()[0]).await))
+            let (parent, probe, running) = (parent.clone(), probe.clone(), running.clone());
+            measure(&runtime, count, move || by_hand(parent.clone(), probe.clone(), running.clone()))
         })
     });
-    by_hand.kill();
+    parent.kill();
+
     let builder = Supervisor::one_for_one().intensity(u32::MAX, Duration::from_millis(100));
     let root = runtime.block_on(builder.child(ours("child", &probe)).start()).unwrap();
-    runtime.block_on(running.recv());
+    hear();
     group.bench_function("kohort", |b| {
         b.iter_custom(|count| {
-            runtime.block_on(rounds(count, async || {
-                let child = loop {
-                    let children = root.which_children().await.unwrap();
-                    if let Some(cell) = children[0].cell.clone() {
-                        break cell;
-                    }
-                };
-                fail(&mut running, &child).await
-            }))
+            let (root, probe, running) = (root.clone(), probe.clone(), running.clone());
+            measure(&runtime, count, move || kohort(root.clone(), probe.clone(), running.clone()))
         })
     });
     runtime.block_on(root.shutdown());
+
     let specs =
         SupervisorArguments { child_specs: vec![peers("child".into(), &probe)], options: peer_options() };
-    let (peer, _) = runtime.block_on(Peer::spawn("restarting".into(), specs)).unwrap();
-    runtime.block_on(running.recv());
+    let (supervisor, end) = runtime.block_on(Peer::spawn("restarting".into(), specs)).unwrap();
+    hear();
     group.sample_size(10).bench_function("ractor-supervisor", |b| {
         b.iter_custom(|count| {
-            runtime.block_on(rounds(count, async || {
-                let child = ractor::registry::where_is("child").unwrap();
-                fail(&mut running, &child).await
-            }))
+            let (probe, running) = (probe.clone(), running.clone());
+            measure(&runtime, count, move || peer(probe.clone(), running.clone()))
         })
     });
-    peer.kill();
+    supervisor.kill();
+    runtime.block_on(end).unwrap();
     group.finish();
+}
+
+fn restart(c: &mut Criterion) {
+    restart_on(c, "restart", runtime());
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    restart_on(c, "restart_two_threads", threads.unwrap());
 }
 
 async fn bare_many(parent: &ActorRef<()>, probe: &Probe) -> Vec<ActorCell> {

@@ -14,6 +14,7 @@ use ractor::ActorCell;
 use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -55,13 +56,16 @@ async fn outcome(
         Ok(start) => start,
         Err(payload) => return Err(panicked(payload)),
     };
-    let caught = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| start.as_mut().poll(cx))) {
+    let mut caught = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| start.as_mut().poll(cx))) {
         Ok(polled) => polled.map(Ok),
         Err(payload) => Poll::Ready(Err(payload)),
     });
-    let ended = match limit {
-        None => caught.await,
-        Some(limit) => match tokio::time::timeout(limit, caught).await {
+    // Most starts wait for nothing, and then there is no need for a timer.
+    let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut caught).poll(cx))).await;
+    let ended = match (first, limit) {
+        (Poll::Ready(ended), _) => ended,
+        (Poll::Pending, None) => caught.await,
+        (Poll::Pending, Some(limit)) => match Box::pin(tokio::time::timeout(limit, caught)).await {
             Ok(ended) => ended,
             Err(_) => return Err(ChildStartError::TimedOut(limit)),
         },
