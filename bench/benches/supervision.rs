@@ -167,7 +167,7 @@ fn restart_on(c: &mut Criterion, name: &str, runtime: Runtime) {
     });
     parent.kill();
 
-    let builder = Supervisor::one_for_one().intensity(u32::MAX, Duration::from_millis(100));
+    let builder = Supervisor::one_for_one().intensity(u32::MAX, Duration::from_millis(1));
     let root = runtime.block_on(builder.child(ours("child", &probe)).start()).unwrap();
     hear();
     group.bench_function("kohort", |b| {

@@ -110,7 +110,7 @@ pub fn peer_options() -> ractor_supervisor::SupervisorOptions {
     ractor_supervisor::SupervisorOptions {
         strategy: ractor_supervisor::SupervisorStrategy::OneForOne,
         max_restarts: usize::MAX,
-        max_window: Duration::from_millis(100),
+        max_window: Duration::from_millis(1),
         reset_after: None,
     }
 }
