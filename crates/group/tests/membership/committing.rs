@@ -221,3 +221,32 @@ fn d_04_a_drain_that_takes_too_long_is_cut_before_the_rebalance_timeout() {
     stand.join();
     assert!(stand.now - begun < secs(10), "{:?}", stand.now - begun);
 }
+
+#[test]
+fn c_commit_12_workers_are_told_once_that_the_identity_is_gone_and_not_at_all_of_a_move() {
+    let orders = |code| {
+        let mut stand = Stand::new();
+        stand.stable(7);
+        stand.handled(0, 15);
+        let (round, request) = stand.commit();
+        stand.commit_answer(round, &request, code);
+        stand.answered_twice();
+        stand
+            .effects
+            .iter()
+            .filter(|effect| matches!(effect, Effect::ReleaseWorkers { .. } | Effect::DrainWorkers { .. }))
+            .count()
+    };
+    assert_eq!(orders(E::IllegalGeneration), 1);
+    assert_eq!(orders(E::UnknownMemberId), 1);
+    assert_eq!(orders(E::CoordinatorNotAvailable), 0);
+}
+
+impl Stand {
+    /// What a slower worker of the same generation still reports.
+    fn answered_twice(&mut self) {
+        for position in [16, 17] {
+            self.input(Input::Handled { generation: 7, partition: partition(1), position, records: 1 });
+        }
+    }
+}

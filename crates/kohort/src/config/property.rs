@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_setting_the_value_and_the_reason() {
+    fn c_hb_01_an_error_names_the_setting_the_value_and_the_reason() {
         let error = apply(&mut config(), "session.timeout.ms", "6s").unwrap_err().to_string();
         assert!(
             error.contains("session.timeout.ms") && error.contains("6s") && error.contains("milliseconds"),
@@ -174,7 +174,7 @@ mod tests {
         apply(&mut config, "session.timeout.ms", "6000").unwrap();
         apply(&mut config, "heartbeat.interval.ms", "6000").unwrap();
         let error = config.check().unwrap_err().to_string();
-        assert!(error.contains("heartbeat.interval.ms = 6s"), "C-HB-01: {error}");
+        assert!(error.contains("heartbeat.interval.ms = 6s"), "{error}");
         assert_eq!(config.membership.rebalance_timeout, Duration::from_secs(18));
     }
 }

@@ -125,3 +125,78 @@ async fn d_23_a_close_between_join_and_sync_leaves_and_waits_for_nothing() {
     assert_eq!(report.leave, LeaveOutcome::Left);
     assert!(broker.group(GROUP).unwrap().members.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn c_close_06_a_close_without_a_timeout_has_thirty_seconds_and_fits_into_its_supervisors_patience() {
+    let broker = broker(1).await;
+    broker.produce(crate::support::TOPIC, "key", "value").await.unwrap();
+    let group = crate::support::group(&broker).handler(|_| Forever).build().unwrap();
+    let mut events = group.events();
+    let app = kohort::supervisor::Supervisor::one_for_one().child(group.child_spec("orders").unwrap());
+    let app = app.start().await.unwrap();
+    stable(&mut events).await;
+    tokio::time::sleep(secs(1)).await;
+    let begun = Instant::now();
+    app.shutdown().await;
+    let took = begun.elapsed();
+    assert!(took > secs(15) && took <= secs(31), "{took:?}");
+    let closed = until(&mut events, |event| matches!(event, MemberEvent::Closed { .. })).await;
+    assert!(
+        matches!(closed, MemberEvent::Closed { report, .. } if report.forced && report.leave == LeaveOutcome::Left)
+    );
+}
+
+struct Forever;
+
+impl kohort::Handler for Forever {
+    type Error = std::convert::Infallible;
+
+    async fn handle(&mut self, _: kohort::Record<'_>, _: &mut kohort::Context) -> Result<(), Self::Error> {
+        std::future::pending().await
+    }
+}
+
+struct Slow(crate::support::Seen);
+
+impl kohort::Handler for Slow {
+    type Error = std::convert::Infallible;
+
+    async fn handle(
+        &mut self,
+        record: kohort::Record<'_>,
+        cx: &mut kohort::Context,
+    ) -> Result<(), Self::Error> {
+        tokio::time::sleep(crate::support::millis(300)).await;
+        self.0.push(cx, record.offset);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_25_and_c_close_14_the_record_in_hand_finishes_nothing_new_begins_and_hearts_beat_until_the_leave()
+{
+    let broker = broker(1).await;
+    for n in 0..20 {
+        broker.produce(crate::support::TOPIC, "key", format!("{n}")).await.unwrap();
+    }
+    let seen = crate::support::Seen::default();
+    let handler = seen.clone();
+    let group = crate::support::group(&broker).handler(move |_| Slow(handler.clone())).build().unwrap();
+    let member = group.start().await.unwrap();
+    eventually("some are handled", || seen.len() == 5).await;
+    broker.clear_requests();
+    let report = member.close(CloseOptions::timeout(secs(5))).await;
+    assert_eq!(seen.len(), 6, "the record in hand, and no other");
+    assert_eq!(report.committed.values().copied().collect::<Vec<_>>(), [6]);
+    let order: Vec<ApiKey> = broker.all_requests().iter().map(|request| request.api).collect();
+    assert!(!order.contains(&ApiKey::JoinGroup));
+    let leave = order.iter().position(|api| *api == ApiKey::LeaveGroup).unwrap();
+    let commit = order.iter().rposition(|api| *api == ApiKey::OffsetCommit).unwrap();
+    assert!(commit < leave);
+    assert!(!order[leave..].contains(&ApiKey::Heartbeat), "no beat follows the leave");
+    assert_eq!(
+        broker.committed(GROUP, crate::support::TOPIC, 0),
+        Some(6),
+        "what is finished is not redelivered"
+    );
+}

@@ -34,7 +34,7 @@ fn drain(events: &mut kohort::MemberEvents) -> (usize, Vec<TerminalClass>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c_crash_01_kills_1_to_3_rejoin_in_place_and_number_4_terminates_once() {
+async fn c_crash_01_and_c_crash_11_kills_1_to_3_rejoin_in_place_and_number_4_terminates_once() {
     let broker = broker(2).await;
     let (group, _) = recording(&broker);
     let (mut events, mut all) = (group.events(), group.events());
@@ -306,4 +306,77 @@ async fn d_08_a_panic_inside_a_beat_is_terminal_crashed_at_once() {
         "{reason}"
     );
     assert_eq!(drain(&mut all), (0, vec![TerminalClass::Crashed]), "no crash is counted");
+}
+
+/// D-11: outages of any length and rebalances of any number never end a member.
+#[tokio::test(start_paused = true)]
+async fn d_11_only_crashes_count() {
+    let broker = broker(1).await;
+    let (group, _) = recording(&broker);
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    broker.stop().await;
+    tokio::time::sleep(secs(120)).await;
+    broker.restart().await.unwrap();
+    stable(&mut events).await;
+    for _ in 0..10 {
+        broker.faults().on(ApiKey::Heartbeat).times(1).error(kohort::ErrorCode::RebalanceInProgress);
+        stable(&mut events).await;
+    }
+    assert_eq!((drain(&mut events), member.status().crashes_in_window), ((0, vec![]), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_crash_13_every_end_for_good_is_told_once_with_its_class_and_a_clean_end_is_not() {
+    for (code, class) in [
+        (kohort::ErrorCode::FencedInstanceId, TerminalClass::Fenced),
+        (kohort::ErrorCode::GroupAuthorizationFailed, TerminalClass::Auth),
+        (kohort::ErrorCode::InvalidGroupId, TerminalClass::Error),
+    ] {
+        let broker = broker(1).await;
+        let (group, _) = recording(&broker);
+        let (mut events, mut all) = (group.events(), group.events());
+        let member = group.start().await.unwrap();
+        stable(&mut events).await;
+        broker.faults().on(ApiKey::Heartbeat).error(code);
+        let reason = member.ended().await.unwrap_err();
+        tokio::time::sleep(secs(5)).await;
+        assert_eq!((drain(&mut all), reason.class()), ((0, vec![class]), class));
+    }
+    let broker = broker(1).await;
+    let (group, _) = recording(&broker);
+    let (mut events, mut all) = (group.events(), group.events());
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    member.close(Default::default()).await;
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(drain(&mut all), (0, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_hb_02_beats_are_an_interval_apart_however_late_their_answers_come() {
+    let broker = broker(1).await;
+    let (group, _) = recording(&broker);
+    let mut events = group.events();
+    let _member = group.start().await.unwrap();
+    stable(&mut events).await;
+    let gaps = |broker: &kohort_broker::Broker| {
+        let beats = broker.requests(ApiKey::Heartbeat);
+        beats.windows(2).map(|pair| pair[1].at - pair[0].at).collect::<Vec<_>>()
+    };
+    broker.faults().on(ApiKey::Heartbeat).delay_answer(millis(300));
+    tokio::time::sleep(secs(10)).await;
+    let gaps_now = gaps(&broker);
+    assert!(
+        gaps_now.len() >= 15 && gaps_now.iter().all(|gap| *gap >= millis(500) && *gap <= millis(510)),
+        "{gaps_now:?}"
+    );
+    // One in flight at the most, and due at once when its answer took longer than the interval.
+    broker.faults().clear();
+    broker.faults().on(ApiKey::Heartbeat).delay_answer(millis(800));
+    broker.clear_requests();
+    tokio::time::sleep(secs(10)).await;
+    let gaps_now = gaps(&broker);
+    assert!(gaps_now.iter().skip(1).all(|gap| *gap >= millis(800) && *gap <= millis(810)), "{gaps_now:?}");
 }

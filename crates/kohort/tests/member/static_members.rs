@@ -175,3 +175,31 @@ async fn a_static_member_in_a_crash_loop_keeps_its_place_for_the_fresh_start() {
     assert_eq!(group.running()[0].status().generation, generation, "no rebalance");
     app.shutdown().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn d_19_a_killed_process_that_comes_back_with_its_id_is_accepted_at_once_and_costs_nobody_a_rebalance()
+{
+    let broker = broker(4).await;
+    let (one, two) = (static_group(&broker, "web-0"), static_group(&broker, "web-1"));
+    let (mut one_events, mut two_events) = (one.events(), two.events());
+    let app = Supervisor::one_for_one().intensity(0, secs(1)).child(one.child_spec("web-0").unwrap());
+    let app = app.start().await.unwrap();
+    stable(&mut one_events).await;
+    let other = two.start().await.unwrap();
+    stable(&mut two_events).await;
+    eventually("they share", || other.status().assignment.len() == 2).await;
+    let generation = other.status().generation;
+    // As by kill -9: nothing of it says goodbye.
+    app.which_children().await.unwrap()[0].cell.as_ref().unwrap().kill();
+    app.ended().await;
+    tokio::time::sleep(secs(1)).await;
+    let again = static_group(&broker, "web-0");
+    let mut events = again.events();
+    let begun = tokio::time::Instant::now();
+    let member = again.start().await.unwrap();
+    stable(&mut events).await;
+    assert!(begun.elapsed() < crate::support::millis(100), "{:?}", begun.elapsed());
+    assert_eq!((member.status().assignment.len(), member.status().generation), (2, generation));
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(other.status().generation, generation);
+}
