@@ -6,6 +6,7 @@
 mod sticky;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kohort_protocol::TopicPartition;
 
@@ -28,7 +29,7 @@ pub struct MemberSubscription {
 pub type Shares = BTreeMap<String, Vec<TopicPartition>>;
 
 /// The strategies a member offers (`partition.assignment.strategy`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Assignor {
     /// Kafka's `range`: per topic, contiguous, the remainder to the first members.
@@ -40,6 +41,38 @@ pub enum Assignor {
     /// Kafka's `cooperative-sticky` (KIP-429): as `sticky`; a partition that moves is first taken from its owner
     /// and given to the next in the rebalance that follows.
     CooperativeSticky,
+    /// A function of the application's. Eager. All members of the group have to offer it.
+    Custom(CustomAssignor),
+}
+
+/// The function of a custom assignor: members and partition counts by topic → shares.
+pub type AssignFn = dyn Fn(&[MemberSubscription], &BTreeMap<String, i32>) -> Shares + Send + Sync;
+
+/// An assignor of the application's own.
+#[derive(Clone)]
+pub struct CustomAssignor {
+    name: Arc<str>,
+    assign: Arc<AssignFn>,
+}
+
+impl PartialEq for CustomAssignor {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && Arc::ptr_eq(&self.assign, &other.assign)
+    }
+}
+
+impl Eq for CustomAssignor {}
+
+impl std::hash::Hash for CustomAssignor {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl std::fmt::Debug for CustomAssignor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("CustomAssignor").field(&self.name).finish()
+    }
 }
 
 impl Assignor {
@@ -47,9 +80,19 @@ impl Assignor {
     pub const ALL: [Assignor; 4] =
         [Assignor::Range, Assignor::RoundRobin, Assignor::Sticky, Assignor::CooperativeSticky];
 
+    /// An assignor from a function, under a name that all members of the group use. It gets all members with their
+    /// topics, and the partition counts of these; a member it leaves out gets nothing.
+    pub fn custom(
+        name: impl Into<Arc<str>>,
+        assign: impl Fn(&[MemberSubscription], &BTreeMap<String, i32>) -> Shares + Send + Sync + 'static,
+    ) -> Self {
+        Assignor::Custom(CustomAssignor { name: name.into(), assign: Arc::new(assign) })
+    }
+
     /// The name on the wire.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
+            Assignor::Custom(custom) => &custom.name,
             Assignor::Range => "range",
             Assignor::RoundRobin => "roundrobin",
             Assignor::Sticky => "sticky",
@@ -57,19 +100,19 @@ impl Assignor {
         }
     }
 
-    /// The assignor of this name on the wire.
+    /// Kafka's assignor of this name on the wire.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|assignor| assignor.name() == name)
     }
 
     /// Do members keep their partitions while the group rebalances?
-    pub fn is_cooperative(self) -> bool {
-        self == Assignor::CooperativeSticky
+    pub fn is_cooperative(&self) -> bool {
+        *self == Assignor::CooperativeSticky
     }
 
     /// Shares the partitions of `topics` (name → number of partitions) among `members`. A topic that is not
     /// listed has no partitions; a topic nobody subscribes to is left out.
-    pub fn assign(self, members: &[MemberSubscription], topics: &BTreeMap<String, i32>) -> Shares {
+    pub fn assign(&self, members: &[MemberSubscription], topics: &BTreeMap<String, i32>) -> Shares {
         let mut ordered: Vec<&MemberSubscription> = members.iter().collect();
         // A static member comes before a dynamic one (Kafka: AbstractPartitionAssignor.MemberInfo.compareTo).
         ordered.sort_by_key(|member| match &member.group_instance_id {
@@ -83,6 +126,12 @@ impl Assignor {
             Assignor::RoundRobin => round_robin(&ordered, topics, &mut shares),
             Assignor::Sticky => shares.extend(sticky::assign(&ordered, topics)),
             Assignor::CooperativeSticky => shares.extend(sticky::assign_cooperative(&ordered, topics)),
+            Assignor::Custom(custom) => {
+                let own = (custom.assign)(members, topics);
+                shares.extend(
+                    own.into_iter().filter(|(id, _)| members.iter().any(|member| member.member_id == *id)),
+                );
+            }
         }
         shares
     }
@@ -99,7 +148,7 @@ fn range(members: &[&MemberSubscription], topics: &BTreeMap<String, i32>, shares
         let subscribed: Vec<_> = members.iter().filter(|member| member.topics.contains(topic)).collect();
         let Some(each) = usize::try_from(*count).unwrap_or(0).checked_div(subscribed.len()) else { continue };
         let remainder = usize::try_from(*count).unwrap_or(0) % subscribed.len();
-        let name: std::sync::Arc<str> = topic.as_str().into();
+        let name: Arc<str> = topic.as_str().into();
         let mut partitions = 0..*count;
         for (index, member) in subscribed.into_iter().enumerate() {
             let share = each + usize::from(index < remainder);
@@ -116,7 +165,7 @@ fn round_robin(members: &[&MemberSubscription], topics: &BTreeMap<String, i32>, 
         if !members.iter().any(|member| member.topics.contains(topic)) {
             continue;
         }
-        let name: std::sync::Arc<str> = topic.as_str().into();
+        let name: Arc<str> = topic.as_str().into();
         for partition in 0..*count {
             while !members[turn % members.len()].topics.contains(topic) {
                 turn += 1;
@@ -125,6 +174,33 @@ fn round_robin(members: &[&MemberSubscription], topics: &BTreeMap<String, i32>, 
             turn += 1;
         }
     }
+}
+
+/// What is wrong with shares that a custom assignor gave; nothing of Kafka's.
+pub(crate) fn fault(
+    members: &[MemberSubscription],
+    topics: &BTreeMap<String, i32>,
+    shares: &Shares,
+) -> Option<String> {
+    let mut owners: BTreeMap<&TopicPartition, &str> = BTreeMap::new();
+    for member in members {
+        for partition in shares.get(&member.member_id).into_iter().flatten() {
+            if !topics.get(&*partition.topic).is_some_and(|count| (0..*count).contains(&partition.partition))
+            {
+                return Some(format!("it gave away {partition}, which does not exist"));
+            }
+            if !member.topics.contains(&*partition.topic) {
+                return Some(format!(
+                    "it gave {partition} to {}, which does not subscribe to it",
+                    member.member_id
+                ));
+            }
+            if let Some(first) = owners.insert(partition, &member.member_id) {
+                return Some(format!("it gave {partition} to both {first} and {}", member.member_id));
+            }
+        }
+    }
+    None
 }
 
 #[cfg(test)]

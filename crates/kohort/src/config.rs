@@ -224,6 +224,15 @@ impl Config {
             let reason = "a member offers at least one assignor";
             return Err(ConfigError::Missing { setting: "partition.assignment.strategy", reason });
         }
+        for (place, assignor) in membership.assignors.iter().enumerate() {
+            let name = assignor.name();
+            let kafkas = matches!(assignor, Assignor::Custom(_)) && Assignor::from_name(name).is_some();
+            let twice = membership.assignors[..place].iter().any(|other| other.name() == name);
+            if name.is_empty() || name.len() > i16::MAX as usize || kafkas || twice {
+                let reason = "each assignor needs a name of its own, and not one of Kafka's";
+                return Err(invalid("partition.assignment.strategy", format!("{name:?}"), reason));
+            }
+        }
         for (setting, value) in [
             ("max_frame_bytes", self.max_frame_bytes),
             ("max_decompressed_bytes", self.max_decompressed_bytes),

@@ -42,6 +42,7 @@ pub use member::{Member, MemberRef};
 pub use status::{Health, MemberStatus, PartitionStatus};
 
 pub use kohort_client::{Address, Connector, Stream, TcpConnector, connector_fn};
+pub use kohort_group::assignor::{CustomAssignor, MemberSubscription, Shares};
 pub use kohort_group::{Assignor, CrashBound, MemberState};
 pub use kohort_protocol::records::{Header, Headers, OwnedHeader, OwnedRecord, Record, RecordBatch};
 pub use kohort_protocol::{ErrorCode, TopicPartition};

@@ -90,6 +90,11 @@ impl Membership {
         self.open = Some((round, Open::Join));
     }
 
+    /// The assignor of this name, if the member offers it.
+    fn offers(&self, name: &str) -> Option<&Assignor> {
+        self.config.assignors.iter().find(|assignor| assignor.name() == name)
+    }
+
     /// What the member tells each assignor: its topics, and to the sticky ones what it has or had.
     fn subscriptions(&self) -> Result<Vec<JoinProtocol>, EncodeError> {
         let plain = Subscription { topics: self.config.topics.clone(), ..Subscription::default() };
@@ -222,11 +227,8 @@ impl Membership {
             return self.refused(GroupApi::JoinGroup, ErrorCode::InconsistentGroupProtocol, detail, now, fx);
         }
         let leads = response.leader == response.member_id;
-        let assignor = response.protocol_name.as_deref().and_then(Assignor::from_name);
-        if leads
-            && !response.skip_assignment
-            && !assignor.is_some_and(|chosen| self.config.assignors.contains(&chosen))
-        {
+        let offered = response.protocol_name.as_deref().is_some_and(|name| self.offers(name).is_some());
+        if leads && !response.skip_assignment && !offered {
             let detail = format!(
                 "the group chose {:?}, which this member did not offer",
                 response.protocol_name.unwrap_or_default()
@@ -287,16 +289,14 @@ impl Membership {
             return;
         }
         let Some(to) = self.coordinator.clone() else { return };
-        let assignor = self.protocol_name.as_deref().and_then(Assignor::from_name);
-        let assignments = match (&mut self.leadership, assignor) {
-            (Some(leadership), Some(assignor)) if !leadership.skip_assignment => match leadership
-                .assignments(assignor)
-            {
-                Ok(assignments) => assignments,
-                Err(error) => {
-                    return self.terminate(TerminalCause::Unsupported { detail: error.to_string() }, now, fx);
+        let assignor = self.protocol_name.as_deref().and_then(|name| self.offers(name)).cloned();
+        let assignments = match (&mut self.leadership, &assignor) {
+            (Some(leadership), Some(assignor)) if !leadership.skip_assignment => {
+                match leadership.assignments(assignor) {
+                    Ok(assignments) => assignments,
+                    Err(detail) => return self.terminate(TerminalCause::Unsupported { detail }, now, fx),
                 }
-            },
+            }
             _ => Vec::new(),
         };
         let request = SyncGroupRequest {

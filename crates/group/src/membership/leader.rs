@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use kohort_protocol::TopicPartition;
 use kohort_protocol::consumer::{Assignment, Subscription};
 use kohort_protocol::messages::{JoinMember, MemberAssignment};
 use kohort_protocol::sticky::StickyUserData;
-use kohort_protocol::{EncodeError, TopicPartition};
 
 use super::join::BLOB_VERSION;
 use super::{Answer, Effect, Effects, Failure, MemberState, Membership, Notice, Question, RejoinReason};
-use crate::assignor::{Assignor, MemberSubscription};
+use crate::assignor::{self, Assignor, MemberSubscription};
 use crate::verdict::Forget;
 
 /// What a leader knows of the group it leads.
@@ -100,18 +100,22 @@ impl Leadership {
         }
     }
 
-    pub(super) fn assignments(&mut self, assignor: Assignor) -> Result<Vec<MemberAssignment>, EncodeError> {
+    pub(super) fn assignments(&mut self, assignor: &Assignor) -> Result<Vec<MemberAssignment>, String> {
         let empty = BTreeMap::new();
         let counts = self.counts.as_ref().unwrap_or(&empty);
         let shares = assignor.assign(&self.members, counts);
+        if let Some(fault) = assignor::fault(&self.members, counts, &shares) {
+            return Err(format!("the assignor {} is broken: {fault}", assignor.name()));
+        }
         let given: usize = shares.values().map(Vec::len).sum();
         let wanted: i32 = self.topics.iter().filter_map(|topic| counts.get(topic)).sum();
-        self.incomplete = given < usize::try_from(wanted).unwrap_or(0);
+        self.incomplete = assignor.is_cooperative() && given < usize::try_from(wanted).unwrap_or(0);
         shares
             .into_iter()
             .map(|(member_id, partitions)| {
                 let assignment = Assignment { partitions, user_data: None };
-                Ok(MemberAssignment { member_id, assignment: assignment.encode(BLOB_VERSION)? })
+                let assignment = assignment.encode(BLOB_VERSION).map_err(|error| error.to_string())?;
+                Ok(MemberAssignment { member_id, assignment })
             })
             .collect()
     }

@@ -174,3 +174,46 @@ async fn eager_sticky_members_get_back_what_they_had() {
     eventually("everything is handled", || seen.counts().len() == 60).await;
     assert!(seen.counts().values().all(|count| *count == 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_custom_assignor_shares_as_it_likes_and_a_broken_one_ends_its_leader() {
+    let all_to_the_first = |members: &[kohort::MemberSubscription],
+                            topics: &std::collections::BTreeMap<String, i32>| {
+        let first = members.iter().map(|member| member.member_id.clone()).min().unwrap();
+        let all = topics
+            .iter()
+            .flat_map(|(topic, count)| (0..*count).map(|n| TopicPartition::new(topic.as_str(), n)));
+        kohort::Shares::from([(first, all.collect())])
+    };
+    let broker = broker(4).await;
+    let with = |assignor: Assignor| {
+        group(&broker)
+            .assignors([assignor])
+            .members(2)
+            .handler(|_| Seen::default().handler())
+            .build()
+            .unwrap()
+    };
+    let group = with(Assignor::custom("all-to-the-first", all_to_the_first));
+    let members = group.start_all().await.unwrap();
+    let sizes = || {
+        let mut sizes: Vec<_> = members.iter().map(|member| owned(member).len()).collect();
+        sizes.sort_unstable();
+        sizes
+    };
+    eventually("one has everything", || sizes() == [0, 4] && broker.group(GROUP).unwrap().members.len() == 2)
+        .await;
+    for member in &members {
+        member.close(Default::default()).await;
+    }
+
+    let twice = with(Assignor::custom("twice", |members, _| {
+        members.iter().map(|member| (member.member_id.clone(), vec![TopicPartition::new(TOPIC, 0)])).collect()
+    }));
+    let mut events = twice.events();
+    let _members = twice.start_all().await.unwrap();
+    let ended = until(&mut events, |event| matches!(event, MemberEvent::Terminated { .. })).await;
+    assert!(
+        matches!(ended, MemberEvent::Terminated { reason, .. } if reason.to_string().contains("to both"))
+    );
+}
