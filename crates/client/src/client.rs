@@ -231,6 +231,17 @@ impl Client {
             .collect())
     }
 
+    /// The names of all topics but Kafka's own.
+    ///
+    /// # Errors
+    /// As [`Client::call_any`].
+    pub async fn topic_names(&self, timeout: Duration) -> Result<Vec<String>, ClientError> {
+        let request = MetadataRequest { topics: None, allow_auto_topic_creation: false };
+        let response = self.call_any(&request, timeout).await?;
+        let ours = response.topics.into_iter().filter(|topic| topic.error.is_none() && !topic.is_internal);
+        Ok(ours.map(|topic| topic.name).collect())
+    }
+
     /// Asks any broker which one coordinates a group.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ mod join;
 mod leader;
 mod lookup;
 mod offset_fetch;
+mod pattern;
 pub mod state;
 
 use std::collections::BTreeSet;
@@ -65,6 +66,8 @@ pub struct Membership {
     joining: Backoff,
     /// No group question before this.
     not_before: Option<Instant>,
+    /// What a pattern matched; the topics of the configuration without one.
+    subscription: pattern::Matched,
     leadership: Option<leader::Leadership>,
     /// The leader of this generation is this member's own predecessor (KIP-814 came after).
     succeeds_leader: bool,
@@ -109,6 +112,7 @@ impl Membership {
             open: None,
             joining: Backoff::new(config.backoff),
             not_before: None,
+            subscription: pattern::Matched::new(&config),
             leadership: None,
             succeeds_leader: false,
             complete_by: None,
@@ -181,6 +185,7 @@ impl Membership {
             self.lookup_deadline(),
             self.not_before,
             self.leadership_deadline(),
+            self.pattern_deadline(),
             self.complete_by.filter(|_| self.state == MemberState::Stable),
             self.commit_deadline(),
             self.heartbeat.rejoin_at,
@@ -291,6 +296,8 @@ impl Membership {
             self.on_committed(answer, now, fx);
         } else if self.leadership.as_ref().is_some_and(|leadership| leadership.asked == Some(round)) {
             self.on_watched_metadata(answer, now, fx);
+        } else if self.subscription.asked == Some(round) {
+            self.on_matching_topics(answer, now, fx);
         } else if let Some((_, open)) = self.open.take_if(|(asked, _)| *asked == round) {
             self.on_group_answer(open, answer, now, fx);
         }
@@ -303,12 +310,14 @@ impl Membership {
         }
         self.advance_lookup(now, fx);
         match self.state {
+            MemberState::Unjoined if !self.subscription.known => self.advance_pattern(now, fx),
             MemberState::Unjoined => self.advance_join(now, fx),
             MemberState::CompletingRebalance => self.advance_sync(now, fx),
             MemberState::Stable => {
                 self.advance_offsets(now, fx);
                 self.advance_commit(now, fx);
                 self.advance_watch(now, fx);
+                self.advance_pattern(now, fx);
             }
             MemberState::Revoking | MemberState::PrepareLeaving => self.advance_handover(now, fx),
             MemberState::Leaving => self.advance_leave(now, fx),

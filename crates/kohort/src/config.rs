@@ -156,7 +156,13 @@ impl Config {
         if membership.group_id.trim().is_empty() || membership.group_id.len() > i16::MAX as usize {
             return Err(invalid("group.id", &membership.group_id, "a group has a name of 1 to 32 767 bytes"));
         }
-        if membership.topics.is_empty() {
+        if let Some(pattern) = &membership.pattern {
+            topic_pattern(pattern).map_err(|error| invalid("topic_pattern", pattern, error.to_string()))?;
+            if !membership.topics.is_empty() {
+                let reason = "a group subscribes to topics by name or by a pattern, not to both";
+                return Err(invalid("topic_pattern", pattern, reason));
+            }
+        } else if membership.topics.is_empty() {
             return Err(ConfigError::Missing {
                 setting: "topics",
                 reason: "a member subscribes to at least one topic",
@@ -293,6 +299,11 @@ fn is_topic_name(name: &str) -> bool {
         && name != "."
         && name != ".."
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
+}
+
+/// A pattern that a topic's whole name must match, as in Kafka.
+pub(crate) fn topic_pattern(pattern: &str) -> Result<regex::Regex, regex::Error> {
+    regex::Regex::new(&format!("^(?:{pattern})$"))
 }
 
 /// An assignor by its name on the wire, or by the name of Kafka's class for it.

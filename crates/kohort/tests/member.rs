@@ -19,3 +19,5 @@ mod responsive;
 mod static_members;
 #[path = "member/support.rs"]
 mod support;
+#[path = "member/topics.rs"]
+mod topics;

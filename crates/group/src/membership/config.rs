@@ -13,6 +13,8 @@ pub struct MembershipConfig {
     pub group_id: String,
     /// The topics subscribed to.
     pub topics: Vec<String>,
+    /// Subscribe to whatever topics match this instead; who asks the cluster knows how to match.
+    pub pattern: Option<String>,
     /// `group.instance.id` of a static member (KIP-345); `None` for a dynamic one.
     pub group_instance_id: Option<String>,
     /// The assignors offered, preferred first.
@@ -52,6 +54,7 @@ impl MembershipConfig {
             topics: topics.into_iter().map(Into::into).collect(),
             group_instance_id: None,
             assignors: vec![Assignor::Range, Assignor::CooperativeSticky],
+            pattern: None,
             session_timeout,
             rebalance_timeout: session_timeout * 3,
             request_timeout: Duration::from_secs(15),

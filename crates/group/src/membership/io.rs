@@ -1,6 +1,6 @@
 //! What goes into a membership and what comes out, as plain data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use kohort_protocol::messages::{
@@ -214,6 +214,8 @@ pub enum Question {
     FindCoordinator(FindCoordinatorRequest),
     /// How many partitions have these topics? To any broker; creates none of them.
     PartitionCounts(Vec<String>),
+    /// Which topics match this pattern? To any broker.
+    MatchingTopics(String),
     /// To the coordinator.
     Join(JoinGroupRequest),
     /// To the coordinator.
@@ -234,6 +236,8 @@ pub enum Answer {
     Coordinator(CoordinatorAddress),
     /// To [`Question::PartitionCounts`]; a topic that does not exist, or could not be looked up, is left out.
     PartitionCounts(BTreeMap<String, i32>),
+    /// To [`Question::MatchingTopics`].
+    MatchingTopics(BTreeSet<String>),
     /// To [`Question::Join`].
     Joined {
         /// The version it was asked in.

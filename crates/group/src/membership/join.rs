@@ -97,7 +97,8 @@ impl Membership {
 
     /// What the member tells each assignor: its topics, and to the sticky ones what it has or had.
     fn subscriptions(&self) -> Result<Vec<JoinProtocol>, EncodeError> {
-        let plain = Subscription { topics: self.config.topics.clone(), ..Subscription::default() };
+        let topics = self.subscription.topics.iter().cloned().collect();
+        let plain = Subscription { topics, ..Subscription::default() };
         let mut protocols = Vec::with_capacity(self.config.assignors.len());
         for assignor in &self.config.assignors {
             let metadata = match assignor {
@@ -363,7 +364,7 @@ impl Membership {
             Ok(assignment) => assignment
                 .partitions
                 .iter()
-                .find(|partition| !self.config.topics.iter().any(|topic| **topic == *partition.topic))
+                .find(|partition| !self.subscription.topics.contains(&*partition.topic))
                 .map(|partition| format!("it names {partition}, whose topic is not subscribed to")),
         };
         if let Some(error) = problem {

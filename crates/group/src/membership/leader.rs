@@ -23,6 +23,8 @@ pub(super) struct Leadership {
     /// A cooperative assignment left out what moves: a join of those who give it back has to follow.
     pub(super) incomplete: bool,
     pub(super) counts: Option<BTreeMap<String, i32>>,
+    /// Topics that were missing the last time it looked: missing again, they are gone.
+    missing: BTreeSet<String>,
     pub(super) asked: Option<u64>,
     pub(super) watch_at: Option<Instant>,
 }
@@ -44,7 +46,7 @@ impl Membership {
         }
     }
 
-    /// Growth leads to a rebalance. A failure, a topic left out or a smaller count is a passing error.
+    /// Growth leads to a rebalance, and so does a topic that stays away. A failure, a topic left out or a smaller count is a passing error.
     pub(super) fn on_watched_metadata(
         &mut self,
         answer: Result<Answer, Failure>,
@@ -59,7 +61,12 @@ impl Membership {
             leadership.counts = Some(seen);
             return;
         };
-        if seen.iter().any(|(topic, count)| known.get(topic).is_none_or(|before| count > before)) {
+        let absent: BTreeSet<String> =
+            known.keys().filter(|topic| !seen.contains_key(*topic)).cloned().collect();
+        let gone = absent.intersection(&leadership.missing).next().is_some();
+        let grown = seen.iter().any(|(topic, count)| known.get(topic).is_none_or(|before| count > before));
+        leadership.missing = absent;
+        if grown || gone {
             self.rejoin(RejoinReason::MetadataChanged, Forget::Nothing, now, fx);
         }
     }
@@ -95,6 +102,7 @@ impl Leadership {
             skip_assignment,
             incomplete: false,
             counts: None,
+            missing: BTreeSet::new(),
             asked: None,
             watch_at: None,
         }

@@ -108,6 +108,13 @@ impl ConsumerGroupBuilder {
         self.with(|config| config.instance_id = Some(InstanceId::Closure(Arc::new(find))))
     }
 
+    /// Subscribes to every topic whose whole name matches this regular expression, instead of to topics by name:
+    /// `ConsumerGroup::builder("audit", [""; 0]).topic_pattern("orders-.*")`. The cluster is looked through every
+    /// `metadata.max.age.ms`; a topic that appears, or stays away, leads to a rebalance.
+    pub fn topic_pattern(self, pattern: impl Into<String>) -> Self {
+        self.with(|config| config.membership.pattern = Some(pattern.into()))
+    }
+
     /// The assignors offered, preferred first (`partition.assignment.strategy`). Only when all of them are
     /// cooperative does the member keep its partitions through a rebalance. Default range, cooperative-sticky, as
     /// in Kafka: eager, and ready for a rolling change to cooperative.

@@ -48,6 +48,14 @@ async fn answer(
         Question::PartitionCounts(topics) => {
             Answer::PartitionCounts(client.partition_counts(&topics, within).await?)
         }
+        Question::MatchingTopics(pattern) => {
+            let names = client.topic_names(within).await?;
+            // Checked when the group was built; what does not compile matches nothing.
+            let pattern = crate::config::topic_pattern(&pattern);
+            let matching =
+                names.into_iter().filter(|name| pattern.as_ref().is_ok_and(|one| one.is_match(name)));
+            Answer::MatchingTopics(matching.collect())
+        }
         Question::Join(request) => {
             let (version, response) = client.call_versioned(&to()?, &request, within).await?;
             Answer::Joined { version, response }

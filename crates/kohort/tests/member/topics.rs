@@ -1,0 +1,124 @@
+//! Topics and partitions that appear and disappear, by name and by pattern.
+
+use kohort::{ConsumerGroup, MemberEvent};
+use kohort_broker::Broker;
+use kohort_protocol::{ApiKey, ErrorCode};
+
+use crate::support::{GROUP, Seen, TOPIC, broker, eventually, group, secs, stable};
+
+fn watching(broker: &Broker) -> (ConsumerGroup, Seen) {
+    let seen = Seen::default();
+    let group = {
+        let seen = seen.clone();
+        group(broker).metadata_max_age(secs(2)).handler(move |_| seen.handler()).build().unwrap()
+    };
+    (group, seen)
+}
+
+fn by_pattern(broker: &Broker, pattern: &str) -> (ConsumerGroup, Seen) {
+    let (seen, memory) = (Seen::default(), broker.memory());
+    let handler = seen.clone();
+    let group = ConsumerGroup::builder(GROUP, [""; 0])
+        .topic_pattern(pattern)
+        .bootstrap_servers(broker.bootstrap_servers())
+        .connector(kohort::connector_fn(move |host, port| {
+            let memory = memory.clone();
+            async move { memory.connect(&host, port).await }
+        }))
+        .session_timeout(secs(6))
+        .heartbeat_interval(secs(1))
+        .metadata_max_age(secs(2))
+        .property("auto.offset.reset", "earliest")
+        .membership_runtime(kohort::MembershipRuntime::Current)
+        .handler(move |_| handler.handler())
+        .build()
+        .unwrap();
+    (group, seen)
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_31_a_topic_that_is_created_later_is_served_after_exactly_one_rebalance() {
+    let broker = Broker::builder().in_memory().auto_create_topics(false).start().await.unwrap();
+    let (group, seen) = watching(&broker);
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    tokio::time::sleep(secs(10)).await;
+    assert!(
+        member.status().assignment.is_empty() && broker.topics().is_empty(),
+        "subscribing creates nothing"
+    );
+    let generation = member.status().generation;
+    broker.create_topic(TOPIC, 2).await.unwrap();
+    eventually("it is served", || member.status().assignment.len() == 2).await;
+    broker.produce(TOPIC, "key", "value").await.unwrap();
+    eventually("its record is handled", || seen.len() == 1).await;
+    tokio::time::sleep(secs(20)).await;
+    assert_eq!(member.status().generation, generation + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_passing_metadata_error_leads_to_no_rebalance() {
+    let broker = broker(2).await;
+    let (group, _) = watching(&broker);
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    let generation = member.status().generation;
+    for _ in 0..5 {
+        broker.faults().on(ApiKey::Metadata).times(1).error(ErrorCode::LeaderNotAvailable);
+        tokio::time::sleep(secs(5)).await;
+    }
+    assert_eq!(member.status().generation, generation);
+    assert_eq!(member.status().assignment.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pattern_subscribes_to_what_matches_and_to_what_comes_to_match() {
+    let broker = Broker::builder().in_memory().topic("orders-eu", 2).topic("other", 1).start().await.unwrap();
+    let (group, seen) = by_pattern(&broker, "orders-.*");
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    let topics = || {
+        let mut topics: Vec<String> = member
+            .status()
+            .assignment
+            .iter()
+            .map(|one| format!("{}/{}", one.partition.topic, one.partition.partition))
+            .collect();
+        topics.sort();
+        topics
+    };
+    eventually("what matches is served", || topics() == ["orders-eu/0", "orders-eu/1"]).await;
+    let generation = member.status().generation;
+    broker.create_topic("orders-us", 1).await.unwrap();
+    broker.create_topic("no-orders-", 1).await.unwrap();
+    eventually("what comes to match is served", || topics() == ["orders-eu/0", "orders-eu/1", "orders-us/0"])
+        .await;
+    broker.produce("orders-us", "key", "value").await.unwrap();
+    eventually("and handled", || seen.len() == 1).await;
+    tokio::time::sleep(secs(20)).await;
+    assert_eq!(member.status().generation, generation + 1, "one rebalance for the change");
+    while let Some(event) = events.try_next() {
+        assert!(!matches!(event, MemberEvent::Lost { .. }), "{event:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pattern_that_matches_nothing_waits_and_a_broken_one_is_refused() {
+    let broker = Broker::builder().in_memory().start().await.unwrap();
+    let (group, _) = by_pattern(&broker, "orders-.*");
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    broker.create_topic("orders-eu", 1).await.unwrap();
+    eventually("it is served", || member.status().assignment.len() == 1).await;
+    let error = ConsumerGroup::builder(GROUP, [""; 0])
+        .topic_pattern("orders-(")
+        .bootstrap_servers(["x:1"])
+        .handler(|_| Seen::default().handler())
+        .build()
+        .unwrap_err();
+    assert!(error.to_string().contains("topic_pattern"), "{error}");
+}
