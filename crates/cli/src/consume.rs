@@ -61,6 +61,9 @@ pub(crate) struct Args {
     /// How many members to run
     #[arg(long, value_name = "N", default_value_t = 1)]
     members: usize,
+    /// Be a static member with this group instance id; with several members, the prefix of ID-INDEX-consumer
+    #[arg(long, value_name = "ID")]
+    instance_id: Option<String>,
     /// A setting by its Kafka name, such as session.timeout.ms=10000 (repeatable)
     #[arg(long, value_name = "KEY=VALUE", value_parser = units::property)]
     property: Vec<(String, String)>,
@@ -167,6 +170,9 @@ fn define(args: &Args, output: Output) -> Result<ConsumerGroup, ConfigError> {
     }
     if let Some(window) = args.crash_rejoin_window {
         builder = builder.crash_rejoin_window(window);
+    }
+    if let Some(id) = &args.instance_id {
+        builder = builder.group_instance_id(id);
     }
     for (key, value) in &args.property {
         builder = builder.property(key, value);

@@ -119,6 +119,22 @@ impl Client {
         request: &R,
         timeout: Duration,
     ) -> Result<R::Response, ClientError> {
+        self.call_versioned(address, request, timeout).await.map(|(_, response)| response)
+    }
+
+    /// As [`Client::call`], and tells the version that was spoken.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    ///
+    /// # Cancel safety
+    /// As [`Client::call`].
+    pub async fn call_versioned<R: Request>(
+        &self,
+        address: &Address,
+        request: &R,
+        timeout: Duration,
+    ) -> Result<(i16, R::Response), ClientError> {
         let deadline = Instant::now() + timeout;
         let connection = match self.inner.pool.idle(address) {
             Some(connection) => connection,
@@ -171,7 +187,10 @@ impl Client {
                 }
             };
             match connected {
-                Ok(connection) => return self.call_on(connection, &address, request, deadline).await,
+                Ok(connection) => {
+                    let answer = self.call_on(connection, &address, request, deadline).await;
+                    return answer.map(|(_, response)| response);
+                }
                 Err(error) => tried.push((address, reason(&error))),
             }
         }
@@ -247,7 +266,7 @@ impl Client {
         address: &Address,
         request: &R,
         deadline: Instant,
-    ) -> Result<R::Response, ClientError> {
+    ) -> Result<(i16, R::Response), ClientError> {
         let begun = Instant::now();
         let answer = connection.call(request, deadline).await;
         self.inner.pool.put_back(address, connection);

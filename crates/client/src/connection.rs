@@ -75,19 +75,19 @@ impl Connection {
         self.decode(frame, 0)
     }
 
-    /// One request, one answer. Not cancel safe: a dropped call leaves the connection busy, and it is thrown
+    /// One request, one answer, and the version they were spoken in. Not cancel safe: a dropped call leaves the connection busy, and it is thrown
     /// away at its return.
     pub(crate) async fn call<R: Request>(
         &mut self,
         request: &R,
         deadline: Instant,
-    ) -> Result<R::Response, ClientError> {
+    ) -> Result<(i16, R::Response), ClientError> {
         let version = self
             .versions
             .negotiate(R::API)
             .ok_or_else(|| ClientError::Unsupported { address: self.address.clone(), api: R::API })?;
         let frame = self.exchange(request, version, deadline).await?;
-        self.decode(frame, version)
+        Ok((version, self.decode(frame, version)?))
     }
 
     /// Sends the frame and reads the next one.

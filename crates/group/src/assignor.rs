@@ -3,12 +3,14 @@
 //! Members are ordered by group instance id where they have one, else by member id, as Kafka orders them, so
 //! that static members keep their share when their member ids change.
 
+mod sticky;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use kohort_protocol::TopicPartition;
 
 /// A member and the topics it subscribes to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MemberSubscription {
     /// Member id.
     pub member_id: String,
@@ -16,6 +18,10 @@ pub struct MemberSubscription {
     pub group_instance_id: Option<String>,
     /// The topics it subscribes to.
     pub topics: BTreeSet<String>,
+    /// The partitions it had in `generation`, for the sticky assignors.
+    pub owned: Vec<TopicPartition>,
+    /// −1 if it never was in one.
+    pub generation: i32,
 }
 
 /// Partitions by member id. Every member has an entry, with an empty list if nothing is left for it.
@@ -29,20 +35,36 @@ pub enum Assignor {
     Range,
     /// Kafka's `roundrobin`: partition by partition over all topics.
     RoundRobin,
+    /// Kafka's `sticky` (KIP-54): as even as can be, and among such shares one that moves little. Eager.
+    Sticky,
+    /// Kafka's `cooperative-sticky` (KIP-429): as `sticky`; a partition that moves is first taken from its owner
+    /// and given to the next in the rebalance that follows.
+    CooperativeSticky,
 }
 
 impl Assignor {
+    /// All of them.
+    pub const ALL: [Assignor; 4] =
+        [Assignor::Range, Assignor::RoundRobin, Assignor::Sticky, Assignor::CooperativeSticky];
+
     /// The name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Assignor::Range => "range",
             Assignor::RoundRobin => "roundrobin",
+            Assignor::Sticky => "sticky",
+            Assignor::CooperativeSticky => "cooperative-sticky",
         }
     }
 
     /// The assignor of this name on the wire.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Assignor::Range, Assignor::RoundRobin].into_iter().find(|assignor| assignor.name() == name)
+        Self::ALL.into_iter().find(|assignor| assignor.name() == name)
+    }
+
+    /// Do members keep their partitions while the group rebalances?
+    pub fn is_cooperative(self) -> bool {
+        self == Assignor::CooperativeSticky
     }
 
     /// Shares the partitions of `topics` (name → number of partitions) among `members`. A topic that is not
@@ -59,6 +81,8 @@ impl Assignor {
         match self {
             Assignor::Range => range(&ordered, topics, &mut shares),
             Assignor::RoundRobin => round_robin(&ordered, topics, &mut shares),
+            Assignor::Sticky => shares.extend(sticky::assign(&ordered, topics)),
+            Assignor::CooperativeSticky => shares.extend(sticky::assign_cooperative(&ordered, topics)),
         }
         shares
     }
@@ -112,6 +136,8 @@ mod tests {
             member_id: id.into(),
             group_instance_id: instance.map(Into::into),
             topics: topics.iter().map(|topic| topic.to_string()).collect(),
+            owned: Vec::new(),
+            generation: -1,
         }
     }
 
@@ -159,7 +185,7 @@ mod tests {
     #[test]
     fn c_assign_05_surplus_members_are_present_with_an_empty_share() {
         let members = [member("a", None, &["t"]), member("b", None, &["t"]), member("c", None, &["other"])];
-        for assignor in [Assignor::Range, Assignor::RoundRobin] {
+        for assignor in Assignor::ALL {
             let shares = assignor.assign(&members, &topics(&[("t", 1)]));
             assert_eq!(shares.len(), 3);
             assert_eq!(names(&shares, "a"), ["t-0"]);
@@ -179,9 +205,11 @@ mod tests {
                     member_id: format!("m{n}"),
                     group_instance_id: (chance.below(2) == 0).then(|| format!("i{n}")),
                     topics: cluster.keys().filter(|_| chance.below(3) > 0).cloned().collect(),
+                    owned: Vec::new(),
+                    generation: -1,
                 })
                 .collect();
-            for assignor in [Assignor::Range, Assignor::RoundRobin] {
+            for assignor in Assignor::ALL {
                 let shares = assignor.assign(&members, &cluster);
                 let mut seen = BTreeSet::new();
                 for member in &members {

@@ -55,6 +55,8 @@ pub struct Membership {
     generation: i32,
     /// Invariant: the assignor chosen by the coordinator while `generation` stands.
     protocol_name: Option<String>,
+    /// The broker is too old for static membership.
+    downgraded: bool,
 
     coordinator: Option<Node>,
     lookup: lookup::Lookup,
@@ -92,6 +94,7 @@ impl Membership {
             member_id: String::new(),
             generation: -1,
             protocol_name: None,
+            downgraded: false,
             coordinator: None,
             lookup: lookup::Lookup::new(config.backoff),
             open: None,
@@ -184,6 +187,12 @@ impl Membership {
     /// The member id, empty before the coordinator gave one.
     pub fn member_id(&self) -> &str {
         &self.member_id
+    }
+
+    /// The group instance id, while the member is static: none is configured for a dynamic one, and an old broker
+    /// makes a static one dynamic.
+    pub fn instance_id(&self) -> Option<String> {
+        if self.downgraded { None } else { self.config.group_instance_id.clone() }
     }
 
     /// The generation, −1 outside of one.

@@ -2,6 +2,7 @@
 //! passed them.
 
 mod builder;
+mod instance;
 mod property;
 
 use std::fmt;
@@ -13,6 +14,7 @@ use kohort_group::backoff::BackoffConfig;
 use kohort_group::{Assignor, CrashBound, MembershipConfig};
 
 pub use builder::ConsumerGroupBuilder;
+pub(crate) use instance::InstanceId;
 
 use crate::error::ConfigError;
 
@@ -98,6 +100,7 @@ pub(crate) struct Config {
     pub(crate) close_timeout: Duration,
     pub(crate) runtime: MembershipRuntime,
     pub(crate) members: usize,
+    pub(crate) instance_id: Option<InstanceId>,
     pub(crate) seed: Option<u64>,
 }
 
@@ -126,6 +129,7 @@ impl Config {
             close_timeout: Duration::from_secs(30),
             runtime: MembershipRuntime::default(),
             members: 1,
+            instance_id: None,
             seed: None,
         }
     }
@@ -166,6 +170,9 @@ impl Config {
         }
         if self.client_id.len() > i16::MAX as usize {
             return Err(invalid("client.id", self.client_id.len(), "longer than 32 767 bytes"));
+        }
+        if let Some(instance_id) = &self.instance_id {
+            instance_id.check(self.members)?;
         }
         for (setting, value) in [
             ("session.timeout.ms", session),

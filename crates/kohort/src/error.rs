@@ -60,6 +60,9 @@ pub enum StartError {
         /// How many.
         members: usize,
     },
+    /// The group instance id that was found at the start cannot be one.
+    #[error(transparent)]
+    InstanceId(#[from] ConfigError),
     /// There is no tokio runtime to run handlers on.
     #[error("start a member from within a tokio runtime: its handlers run there")]
     NoRuntime,

@@ -211,6 +211,13 @@ pub enum MemberEvent {
         /// What is wrong.
         reason: String,
     },
+    /// The broker is too old for the group instance id: the member is dynamic.
+    StaticMembershipUnsupported {
+        /// The member.
+        member: MemberName,
+        /// The JoinGroup version that the broker speaks; 5 is needed.
+        version: i16,
+    },
     /// Five generations or more within 60 s.
     RebalanceStorm {
         /// The member.
@@ -256,6 +263,7 @@ impl MemberEvent {
             | PartitionFailed { member, .. }
             | WorkerRestarted { member, .. }
             | UnreadableBlob { member, .. }
+            | StaticMembershipUnsupported { member, .. }
             | RebalanceStorm { member, .. }
             | Closed { member, .. } => Some(member),
             Lagged { .. } => None,
@@ -286,6 +294,7 @@ impl Event for MemberEvent {
             PartitionFailed { .. } => "kohort.member.partition_failed",
             WorkerRestarted { .. } => "kohort.member.worker_restarted",
             UnreadableBlob { .. } => "kohort.member.unreadable_blob",
+            StaticMembershipUnsupported { .. } => "kohort.member.static_membership_unsupported",
             RebalanceStorm { .. } => "kohort.member.rebalance_storm",
             Closed { .. } => "kohort.member.closed",
             Lagged { .. } => "kohort.member.lagged",
@@ -386,6 +395,7 @@ impl Event for MemberEvent {
                 visit("member_id", member_id);
                 visit("reason", reason);
             }
+            StaticMembershipUnsupported { version, .. } => visit("version", version),
             RebalanceStorm { generations, .. } => visit("generations", generations),
             Closed { report, .. } => {
                 visit("leave", &format_args!("{:?}", report.leave));
@@ -408,6 +418,7 @@ impl Event for MemberEvent {
             | PartitionFailed { .. }
             | WorkerRestarted { .. }
             | UnreadableBlob { .. }
+            | StaticMembershipUnsupported { .. }
             | RebalanceStorm { .. }
             | OffsetReset { from: Some(_), .. }
             | Lagged { .. } => tracing::Level::WARN,

@@ -146,7 +146,7 @@ impl ConsumerGroup {
 
     async fn start_member(&self, index: usize) -> Result<Member, StartError> {
         let handlers = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
-        let incarnation = self.incarnation(index);
+        let incarnation = self.incarnation(index)?;
         tree::start(&incarnation, self.inner.factory.clone(), handlers, None).await?;
         Ok(Member::new(incarnation))
     }
@@ -157,7 +157,7 @@ impl ConsumerGroup {
             let group = group.clone();
             async move {
                 let handlers = Handle::current();
-                let incarnation = group.incarnation(index);
+                let incarnation = group.incarnation(index).map_err(ActorProcessingErr::from)?;
                 let parent = Some(context.cell());
                 let started = tree::start(&incarnation, group.inner.factory.clone(), handlers, parent).await;
                 started.map(|root| root.cell().clone()).map_err(ActorProcessingErr::from)
@@ -169,13 +169,16 @@ impl ConsumerGroup {
     }
 
     /// A new life of a member, known to the group.
-    fn incarnation(&self, index: usize) -> Arc<Incarnation> {
+    fn incarnation(&self, index: usize) -> Result<Arc<Incarnation>, StartError> {
+        let config = &self.inner.config;
+        let instance_id =
+            config.instance_id.as_ref().map(|id| id.resolve(index, config.members)).transpose()?;
         let name = MemberName { group: self.group_id().into(), index };
-        let incarnation = Incarnation::new(name, self.inner.config.clone(), self.inner.events.clone());
+        let incarnation = Incarnation::new(name, config.clone(), instance_id, self.inner.events.clone());
         let mut members = self.inner.members.lock().unwrap_or_else(PoisonError::into_inner);
         members.retain(|member| member.upgrade().is_some_and(|member| !member.is_over()));
         members.push(Arc::downgrade(&incarnation));
-        incarnation
+        Ok(incarnation)
     }
 }
 

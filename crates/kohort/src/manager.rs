@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use kohort_client::{Address, Client};
 use kohort_group::membership::{CloseReport, ExitKind, Node, Question, TerminalCause};
-use kohort_group::{Effect, Input, MemberState, Membership};
+use kohort_group::{Effect, Input, MemberState, Membership, MembershipConfig};
 use kohort_protocol::TopicPartition;
 use kohort_supervisor::{DelegateNotice, ExitReason, PrepareDone, PrepareRequest, SupervisorRef};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -131,9 +131,13 @@ impl Actor for Manager {
         let config = &incarnation.config;
         let seed = config.seed.unwrap_or_else(|| RandomState::new().hash_one(myself.get_id()));
         let seed = seed ^ (incarnation.name.index as u64).rotate_left(32);
+        let membership = MembershipConfig {
+            group_instance_id: incarnation.instance_id.clone(),
+            ..config.membership.clone()
+        };
         myself.cast(ManagerMessage::Input(Input::Start))?;
         Ok(State {
-            core: Membership::new(config.membership.clone(), seed),
+            core: Membership::new(membership, seed),
             incarnation,
             client,
             root,

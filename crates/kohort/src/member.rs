@@ -25,6 +25,7 @@ type Outcome = Result<CloseReport, TerminalReason>;
 pub(crate) struct Incarnation {
     pub(crate) name: MemberName,
     pub(crate) config: Arc<Config>,
+    pub(crate) instance_id: Option<String>,
     events: Hub<MemberEvent>,
     snapshot: Mutex<Snapshot>,
     slots: Mutex<BTreeMap<TopicPartition, Arc<Slot>>>,
@@ -42,7 +43,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Incarnation {
-    pub(crate) fn new(name: MemberName, config: Arc<Config>, events: Hub<MemberEvent>) -> Arc<Self> {
+    pub(crate) fn new(
+        name: MemberName,
+        config: Arc<Config>,
+        instance_id: Option<String>,
+        events: Hub<MemberEvent>,
+    ) -> Arc<Self> {
         let membership = &config.membership;
         let crashes = CrashWindow::new(membership.crash_rejoin_max_restarts, membership.crash_rejoin_window);
         let snapshot = Snapshot {
@@ -60,6 +66,7 @@ impl Incarnation {
         Arc::new(Self {
             name,
             config,
+            instance_id,
             events,
             snapshot: Mutex::new(snapshot),
             slots: Mutex::default(),
@@ -157,6 +164,7 @@ impl Incarnation {
             health: self.health(&snapshot, now),
             state: snapshot.state,
             member_id: snapshot.member_id,
+            group_instance_id: self.instance_id.clone(),
             generation: snapshot.generation,
             coordinator: snapshot.coordinator.map(|node| format!("{}:{}", node.host, node.port)),
             last_good_heartbeat: snapshot.last_good.map(|at| now.saturating_duration_since(at)),

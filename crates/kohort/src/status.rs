@@ -42,6 +42,8 @@ pub struct MemberStatus {
     pub health: Health,
     /// Member id, empty before the coordinator gave one.
     pub member_id: String,
+    /// Group instance id of a static member.
+    pub group_instance_id: Option<String>,
     /// Generation, −1 outside of one.
     pub generation: i32,
     /// The coordinator as `host:port`, if known.

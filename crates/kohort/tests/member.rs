@@ -13,5 +13,7 @@ mod crash_bound;
 mod outages;
 #[path = "member/responsive.rs"]
 mod responsive;
+#[path = "member/static_members.rs"]
+mod static_members;
 #[path = "member/support.rs"]
 mod support;

@@ -42,6 +42,7 @@ pub mod message;
 pub mod messages;
 pub mod reader;
 pub mod records;
+pub mod sticky;
 pub mod topic_partition;
 mod wire;
 

@@ -100,7 +100,7 @@ impl Membership {
             group_id: self.config.group_id.clone(),
             generation: self.generation,
             member_id: self.member_id.clone(),
-            group_instance_id: None,
+            group_instance_id: self.instance_id(),
             topics: topics
                 .into_iter()
                 .map(|(name, partitions)| OffsetCommitTopic { name: name.to_owned(), partitions })

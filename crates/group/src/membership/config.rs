@@ -13,6 +13,8 @@ pub struct MembershipConfig {
     pub group_id: String,
     /// The topics subscribed to.
     pub topics: Vec<String>,
+    /// `group.instance.id` of a static member (KIP-345); `None` for a dynamic one.
+    pub group_instance_id: Option<String>,
     /// The assignors offered, preferred first.
     pub assignors: Vec<Assignor>,
     /// `session.timeout.ms`. Default 45 s.
@@ -48,6 +50,7 @@ impl MembershipConfig {
         Self {
             group_id: group_id.into(),
             topics: topics.into_iter().map(Into::into).collect(),
+            group_instance_id: None,
             assignors: vec![Assignor::Range, Assignor::RoundRobin],
             session_timeout,
             rebalance_timeout: session_timeout * 3,

@@ -46,7 +46,12 @@ impl Membership {
             Some(Ending { kind: Kind::Close, deadline: earlier, .. }) => *earlier = deadline.min(*earlier),
             Some(_) => {}
             None => {
-                let leave = operation != GroupMembershipOperation::RemainInGroup;
+                // KIP-1092: a static member keeps its place unless told otherwise.
+                let leave = match operation {
+                    GroupMembershipOperation::Default => self.instance_id().is_none(),
+                    GroupMembershipOperation::LeaveGroup => true,
+                    GroupMembershipOperation::RemainInGroup => false,
+                };
                 self.begin_ending(Kind::Close, deadline, leave, false, now, fx);
             }
         }
@@ -77,7 +82,9 @@ impl Membership {
             return;
         }
         let deadline = now + self.config.terminal_timeout;
-        self.begin_ending(Kind::Terminal(cause), deadline, counted_in, !counted_in, now, fx);
+        // The place of a static member is kept for the one that is started in its stead.
+        let leave = counted_in && self.instance_id().is_none();
+        self.begin_ending(Kind::Terminal(cause), deadline, leave, !counted_in, now, fx);
     }
 
     pub(super) fn refused(
@@ -182,7 +189,7 @@ impl Membership {
             group_id: self.config.group_id.clone(),
             members: vec![LeaveMember {
                 member_id: self.member_id.clone(),
-                group_instance_id: None,
+                group_instance_id: self.instance_id(),
                 reason: Some(reason.into()),
             }],
         })

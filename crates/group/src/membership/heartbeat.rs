@@ -80,7 +80,7 @@ impl Membership {
                     group_id: self.config.group_id.clone(),
                     generation: armed.generation,
                     member_id: armed.member_id.clone(),
-                    group_instance_id: None,
+                    group_instance_id: self.instance_id(),
                 },
             }),
         }
@@ -157,7 +157,11 @@ impl Membership {
     pub(super) fn on_heartbeat_crash(&mut self, exit: ExitKind, now: Instant, fx: &mut Effects) {
         self.heartbeat.incarnation = None;
         self.heartbeat.restarting = false;
-        self.heartbeat.armed = None;
+        if self.heartbeat.armed.take().is_some() {
+            // A beat that the dead heart had under way must not go out any more, behind a LeaveGroup say.
+            self.heartbeat.epoch += 1;
+            fx.push(Effect::DisarmHeartbeat);
+        }
         if self.ending.is_some() {
             return;
         }

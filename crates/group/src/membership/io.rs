@@ -235,7 +235,12 @@ pub enum Answer {
     /// To [`Question::PartitionCounts`]; a topic that does not exist, or could not be looked up, is left out.
     PartitionCounts(BTreeMap<String, i32>),
     /// To [`Question::Join`].
-    Joined(JoinGroupResponse),
+    Joined {
+        /// The version it was asked in.
+        version: i16,
+        /// The answer.
+        response: JoinGroupResponse,
+    },
     /// To [`Question::Sync`].
     Synced(SyncGroupResponse),
     /// To [`Question::FetchOffsets`].
@@ -450,6 +455,11 @@ pub enum Notice {
         exit: ExitKind,
         /// Crashes in the window, this one included.
         crashes_in_window: u32,
+    },
+    /// The broker's JoinGroup is too old for static membership (KIP-345): the member is dynamic. Told once.
+    StaticMembershipUnsupported {
+        /// The version that the broker speaks.
+        version: i16,
     },
     /// Five generations or more within 60 s. Told once until it calms down.
     RebalanceStorm {

@@ -75,7 +75,7 @@ impl Membership {
             session_timeout_ms: millis(self.config.session_timeout),
             rebalance_timeout_ms: millis(self.config.rebalance_timeout),
             member_id: self.member_id.clone(),
-            group_instance_id: None,
+            group_instance_id: self.instance_id(),
             protocol_type: PROTOCOL_TYPE.into(),
             protocols: self
                 .config
@@ -100,7 +100,10 @@ impl Membership {
         fx: &mut Effects,
     ) {
         match (open, answer) {
-            (Open::Join, Ok(Answer::Joined(response))) => self.on_joined(response, now, fx),
+            (Open::Join, Ok(Answer::Joined { version, response })) => {
+                self.check_static(version, fx);
+                self.on_joined(response, now, fx);
+            }
             (Open::LeaderMetadata, Ok(Answer::PartitionCounts(counts))) => {
                 if let Some(leadership) = &mut self.leadership {
                     leadership.counts = Some(counts);
@@ -148,6 +151,15 @@ impl Membership {
         }
     }
 
+    /// A broker that cannot say the instance id makes the member dynamic, everywhere, the leave included.
+    fn check_static(&mut self, version: i16, fx: &mut Effects) {
+        const FIRST_STATIC: i16 = 5;
+        if self.config.group_instance_id.is_some() && version < FIRST_STATIC && !self.downgraded {
+            self.downgraded = true;
+            fx.push(Effect::Notice(Notice::StaticMembershipUnsupported { version }));
+        }
+    }
+
     fn on_joined(&mut self, response: JoinGroupResponse, now: Instant, fx: &mut Effects) {
         let api = GroupApi::JoinGroup;
         match verdict(api, response.error) {
@@ -187,9 +199,12 @@ impl Membership {
             let detail = format!("the group is of type {:?}", response.protocol_type.unwrap_or_default());
             return self.refused(GroupApi::JoinGroup, ErrorCode::InconsistentGroupProtocol, detail, now, fx);
         }
-        let leads = response.leader == response.member_id && !response.skip_assignment;
+        let leads = response.leader == response.member_id;
         let assignor = response.protocol_name.as_deref().and_then(Assignor::from_name);
-        if leads && !assignor.is_some_and(|chosen| self.config.assignors.contains(&chosen)) {
+        if leads
+            && !response.skip_assignment
+            && !assignor.is_some_and(|chosen| self.config.assignors.contains(&chosen))
+        {
             let detail = format!(
                 "the group chose {:?}, which this member did not offer",
                 response.protocol_name.unwrap_or_default()
@@ -210,7 +225,7 @@ impl Membership {
         if let Some(generations) = self.storm.generation(now) {
             fx.push(Effect::Notice(Notice::RebalanceStorm { generations }));
         }
-        self.leadership = leads.then(|| Leadership::of(response.members, fx));
+        self.leadership = leads.then(|| Leadership::of(response.members, response.skip_assignment, fx));
         self.to(MemberState::CompletingRebalance, fx);
     }
 
@@ -236,7 +251,7 @@ impl Membership {
             return;
         }
         self.not_before = None;
-        if let Some(Leadership { counts: None, topics, .. }) = &self.leadership {
+        if let Some(Leadership { counts: None, skip_assignment: false, topics, .. }) = &self.leadership {
             let question = Question::PartitionCounts(topics.iter().cloned().collect());
             let round = self.ask(None, question, self.config.request_timeout, fx);
             self.open = Some((round, Open::LeaderMetadata));
@@ -245,7 +260,9 @@ impl Membership {
         let Some(to) = self.coordinator.clone() else { return };
         let assignor = self.protocol_name.as_deref().and_then(Assignor::from_name);
         let assignments = match (&self.leadership, assignor) {
-            (Some(leadership), Some(assignor)) => match leadership.assignments(assignor) {
+            (Some(leadership), Some(assignor)) if !leadership.skip_assignment => match leadership
+                .assignments(assignor)
+            {
                 Ok(assignments) => assignments,
                 Err(error) => {
                     return self.terminate(TerminalCause::Unsupported { detail: error.to_string() }, now, fx);
@@ -257,7 +274,7 @@ impl Membership {
             group_id: self.config.group_id.clone(),
             generation: self.generation,
             member_id: self.member_id.clone(),
-            group_instance_id: None,
+            group_instance_id: self.instance_id(),
             protocol_type: Some(PROTOCOL_TYPE.into()),
             protocol_name: self.protocol_name.clone(),
             assignments,
@@ -323,7 +340,10 @@ impl Membership {
         self.joining.reset();
         self.heartbeat.last_good = Some(now);
         if let Some(leadership) = &mut self.leadership {
-            leadership.watch_at = Some(now + self.config.metadata_max_age);
+            // Without an assignment of its own it has nothing to compare with: it looks at once.
+            let wait =
+                if leadership.counts.is_some() { self.config.metadata_max_age } else { Duration::ZERO };
+            leadership.watch_at = Some(now + wait);
         }
         fx.push(Effect::Notice(Notice::Synced { generation: self.generation }));
         fx.push(Effect::Notice(Notice::Assigned {

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use kohort_protocol::EncodeError;
 use kohort_protocol::consumer::{Assignment, Subscription};
 use kohort_protocol::messages::{JoinMember, MemberAssignment};
+use kohort_protocol::sticky::StickyUserData;
+use kohort_protocol::{EncodeError, TopicPartition};
 
 use super::join::BLOB_VERSION;
 use super::{Answer, Effect, Effects, Failure, MemberState, Membership, Notice, Question, RejoinReason};
@@ -15,8 +16,10 @@ use crate::verdict::Forget;
 /// What a leader knows of the group it leads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Leadership {
-    members: Vec<(String, Option<String>, BTreeSet<String>)>,
+    members: Vec<MemberSubscription>,
     pub(super) topics: BTreeSet<String>,
+    /// KIP-814: it leads, and the assignment stands as it is.
+    pub(super) skip_assignment: bool,
     pub(super) counts: Option<BTreeMap<String, i32>>,
     pub(super) asked: Option<u64>,
     pub(super) watch_at: Option<Instant>,
@@ -49,7 +52,11 @@ impl Membership {
         let Some(leadership) = &mut self.leadership else { return };
         leadership.asked = None;
         leadership.watch_at = Some(now + self.config.metadata_max_age);
-        let (Ok(Answer::PartitionCounts(seen)), Some(known)) = (answer, &leadership.counts) else { return };
+        let Ok(Answer::PartitionCounts(seen)) = answer else { return };
+        let Some(known) = &leadership.counts else {
+            leadership.counts = Some(seen);
+            return;
+        };
         if seen.iter().any(|(topic, count)| known.get(topic).is_none_or(|before| count > before)) {
             self.rejoin(RejoinReason::MetadataChanged, Forget::Nothing, now, fx);
         }
@@ -58,38 +65,34 @@ impl Membership {
 
 impl Leadership {
     /// An unreadable subscription costs only the member that wrote it.
-    pub(super) fn of(members: Vec<JoinMember>, fx: &mut Effects) -> Self {
+    pub(super) fn of(members: Vec<JoinMember>, skip_assignment: bool, fx: &mut Effects) -> Self {
         let mut topics = BTreeSet::new();
         let members = members
             .into_iter()
             .map(|member| {
-                let subscribed = match Subscription::decode(&member.metadata) {
-                    Ok(subscription) => subscription.topics.into_iter().collect::<BTreeSet<_>>(),
-                    Err(error) => {
-                        let (member_id, error) = (member.member_id.clone(), error.to_string());
-                        fx.push(Effect::Notice(Notice::UnreadableBlob { member_id, error }));
-                        BTreeSet::new()
-                    }
-                };
+                let subscription = Subscription::decode(&member.metadata).unwrap_or_else(|error| {
+                    let (member_id, error) = (member.member_id.clone(), error.to_string());
+                    fx.push(Effect::Notice(Notice::UnreadableBlob { member_id, error }));
+                    Subscription::default()
+                });
+                let subscribed: BTreeSet<String> = subscription.topics.iter().cloned().collect();
                 topics.extend(subscribed.iter().cloned());
-                (member.member_id, member.group_instance_id, subscribed)
+                let (owned, generation) = claims(subscription);
+                MemberSubscription {
+                    member_id: member.member_id,
+                    group_instance_id: member.group_instance_id,
+                    topics: subscribed,
+                    owned,
+                    generation,
+                }
             })
             .collect();
-        Self { members, topics, counts: None, asked: None, watch_at: None }
+        Self { members, topics, skip_assignment, counts: None, asked: None, watch_at: None }
     }
 
     pub(super) fn assignments(&self, assignor: Assignor) -> Result<Vec<MemberAssignment>, EncodeError> {
-        let members: Vec<MemberSubscription> = self
-            .members
-            .iter()
-            .map(|(member_id, group_instance_id, topics)| MemberSubscription {
-                member_id: member_id.clone(),
-                group_instance_id: group_instance_id.clone(),
-                topics: topics.clone(),
-            })
-            .collect();
         let empty = BTreeMap::new();
-        let shares = assignor.assign(&members, self.counts.as_ref().unwrap_or(&empty));
+        let shares = assignor.assign(&self.members, self.counts.as_ref().unwrap_or(&empty));
         shares
             .into_iter()
             .map(|(member_id, partitions)| {
@@ -97,5 +100,17 @@ impl Leadership {
                 Ok(MemberAssignment { member_id, assignment: assignment.encode(BLOB_VERSION)? })
             })
             .collect()
+    }
+}
+
+/// What a member had: said in the subscription by cooperative members, in their user data by eager sticky ones.
+/// User data that cannot be read, or belongs to another assignor, is no claim.
+fn claims(subscription: Subscription) -> (Vec<TopicPartition>, i32) {
+    if !subscription.owned_partitions.is_empty() {
+        return (subscription.owned_partitions, subscription.generation);
+    }
+    match subscription.user_data.as_ref().map(StickyUserData::decode) {
+        Some(Ok(data)) => (data.previous, data.generation),
+        _ => (Vec::new(), subscription.generation),
     }
 }

@@ -150,6 +150,10 @@ pub(crate) struct World {
     lives: u64,
     loss_percent: u64,
     max_delay: Duration,
+    /// What the broker speaks: at 9 a static leader is told to skip the assignment, at 5 it cannot be.
+    version: i16,
+    /// Slots whose members are static, under the slot's own instance id.
+    statics: BTreeSet<usize>,
     /// Per partition: how far any worker ever got.
     worked: BTreeMap<i32, i64>,
     committed: BTreeMap<i32, i64>,
@@ -189,6 +193,8 @@ impl World {
             lives: 0,
             loss_percent: chance.below(12),
             max_delay: Duration::from_millis(1 + chance.below(400)),
+            version: if chance.below(2) == 0 { 5 } else { 9 },
+            statics: (0..size).filter(|_| chance.below(2) == 0).collect(),
             worked: BTreeMap::new(),
             committed: BTreeMap::new(),
             owners: BTreeMap::new(),
@@ -197,7 +203,7 @@ impl World {
             chance,
         };
         for member in 0..size {
-            let member_core = world.newborn();
+            let member_core = world.newborn(member);
             world.members.push(member_core);
             let at = world.chance.up_to(Duration::from_secs(5));
             world.after(at, What::Birth { member });
@@ -209,9 +215,10 @@ impl World {
         world
     }
 
-    fn newborn(&mut self) -> Member {
+    fn newborn(&mut self, slot: usize) -> Member {
         self.lives += 1;
         let mut config = MembershipConfig::new(GROUP, [TOPIC]);
+        config.group_instance_id = self.statics.contains(&slot).then(|| format!("i{slot}"));
         config.session_timeout = Duration::from_secs(6);
         config.rebalance_timeout = Duration::from_secs(6 + self.chance.below(6));
         config.request_timeout = Duration::from_secs(2);
@@ -288,7 +295,7 @@ impl World {
             }
             What::Arrive { call, request } => self.coordinate(CoordinatorInput::Request {
                 call,
-                version: 5,
+                version: self.version.min(if matches!(request, GroupRequest::Join(_)) { 9 } else { 5 }),
                 client_id: "sim".into(),
                 client_host: "/sim".into(),
                 request,
@@ -427,7 +434,7 @@ impl World {
             let speaks = !effects.is_empty() || self.sabotage == Sabotage::SpeakAfterTheEnd;
             assert!(!speaks, "m{index} is over and yet not silent: {effects:?}");
         }
-        let newborn = self.newborn();
+        let newborn = self.newborn(index);
         self.members[index] = newborn;
         self.members[index].ended = false;
         let wait = Duration::from_millis(200) + self.chance.up_to(Duration::from_secs(2));
@@ -578,7 +585,7 @@ impl World {
             }
             (Caller::Question { member, life, round }, reply) => {
                 let answer = match reply {
-                    GroupReply::Join(response) => Answer::Joined(response),
+                    GroupReply::Join(response) => Answer::Joined { version: self.version, response },
                     GroupReply::Sync(response) => Answer::Synced(response),
                     GroupReply::Leave(response) => Answer::Left(response),
                     GroupReply::OffsetCommit(response) => Answer::Committed(response),
@@ -604,8 +611,10 @@ impl World {
         self.members[index].delivering = true;
         for start in starts {
             let partition = start.partition.partition;
+            // A static member's next life takes over within the generation; its last one is gone by then.
             let owner = *self.owners.entry((generation, partition)).or_insert((index, life));
-            if owner != (index, life) {
+            let successor = owner.0 == index && self.statics.contains(&index);
+            if owner != (index, life) && !successor {
                 return Err(format!(
                     "{TOPIC}-{partition} has two members in generation {generation}: m{} and m{index}",
                     owner.0
@@ -679,7 +688,7 @@ impl World {
             }
             // The whole member vanishes; its timers and answers go with it.
             6..=7 => {
-                let newborn = self.newborn();
+                let newborn = self.newborn(index);
                 self.members[index] = newborn;
                 let wait = Duration::from_millis(500) + self.chance.up_to(Duration::from_secs(3));
                 self.after(wait, What::Birth { member: index });

@@ -7,7 +7,7 @@ use kohort_client::Connector;
 use kohort_group::{Assignor, CrashBound};
 use kohort_protocol::TopicPartition;
 
-use super::{AutoOffsetReset, Config, IsolationLevel, MembershipRuntime, property};
+use super::{AutoOffsetReset, Config, InstanceId, IsolationLevel, MembershipRuntime, property};
 use crate::error::ConfigError;
 use crate::group::ConsumerGroup;
 use crate::handler::{BatchHandler, Handler};
@@ -88,6 +88,24 @@ impl ConsumerGroupBuilder {
     /// What a JoinGroup or SyncGroup may take beyond the rebalance timeout. Default 10 s.
     pub fn session_timeout_padding(self, padding: Duration) -> Self {
         self.with(|config| config.membership.session_timeout_padding = padding)
+    }
+
+    /// `group.instance.id`: makes the member static (KIP-345). It keeps its place and partitions over a restart
+    /// within the session timeout, and does not leave the group when it closes by default. The newest process
+    /// with an id holds the place; an older one is fenced and stops for good. With several
+    /// [`members`](Self::members) it is the prefix of `PREFIX-INDEX-consumer`. Default none: a dynamic member.
+    pub fn group_instance_id(self, id: impl Into<String>) -> Self {
+        self.with(|config| config.instance_id = Some(InstanceId::Value(id.into())))
+    }
+
+    /// As [`group_instance_id`](Self::group_instance_id), read from an environment variable at each start.
+    pub fn group_instance_id_from_env(self, variable: impl Into<String>) -> Self {
+        self.with(|config| config.instance_id = Some(InstanceId::Env(variable.into())))
+    }
+
+    /// As [`group_instance_id`](Self::group_instance_id), asked for at each start.
+    pub fn group_instance_id_from(self, find: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.with(|config| config.instance_id = Some(InstanceId::Closure(Arc::new(find))))
     }
 
     /// The assignors offered, preferred first (`partition.assignment.strategy`). Default range, roundrobin.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kohort_client::Address;
 
-use super::{AutoOffsetReset, Config, IsolationLevel, assignor, crash_bound, invalid};
+use super::{AutoOffsetReset, Config, InstanceId, IsolationLevel, assignor, crash_bound, invalid};
 use crate::error::ConfigError;
 
 type Apply = fn(&mut Config, &str, &str) -> Result<(), ConfigError>;
@@ -30,6 +30,7 @@ const PROPERTIES: &[(&str, Apply)] = &[
     ("fetch.max.bytes", |c, k, v| set(&mut c.fetch_max_bytes, number(k, v))),
     ("fetch.max.wait.ms", |c, k, v| set(&mut c.fetch_max_wait, millis(k, v))),
     ("fetch.min.bytes", |c, k, v| set(&mut c.fetch_min_bytes, number(k, v))),
+    ("group.instance.id", |c, _, v| set(&mut c.instance_id, Ok(Some(InstanceId::Value(v.to_owned()))))),
     ("heartbeat.interval.ms", |c, k, v| set(&mut c.heartbeat_interval, millis(k, v))),
     ("isolation.level", |c, k, v| {
         c.isolation_level = match v {

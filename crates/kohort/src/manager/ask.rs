@@ -48,7 +48,10 @@ async fn answer(
         Question::PartitionCounts(topics) => {
             Answer::PartitionCounts(client.partition_counts(&topics, within).await?)
         }
-        Question::Join(request) => Answer::Joined(client.call(&to()?, &request, within).await?),
+        Question::Join(request) => {
+            let (version, response) = client.call_versioned(&to()?, &request, within).await?;
+            Answer::Joined { version, response }
+        }
         Question::Sync(request) => Answer::Synced(client.call(&to()?, &request, within).await?),
         Question::FetchOffsets(request) => Answer::Offsets(client.call(&to()?, &request, within).await?),
         Question::CommitOffsets(request) => Answer::Committed(client.call(&to()?, &request, within).await?),

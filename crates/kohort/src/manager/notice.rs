@@ -92,6 +92,9 @@ impl State {
                 self.incarnation.snapshot().crashes = self.core.crash_window().clone();
                 MemberEvent::HeartbeatCrash { member, exit: exit.to_string(), crashes_in_window }
             }
+            Notice::StaticMembershipUnsupported { version } => {
+                MemberEvent::StaticMembershipUnsupported { member, version }
+            }
             Notice::RebalanceStorm { generations } => MemberEvent::RebalanceStorm { member, generations },
             _ => return,
         };

@@ -1,0 +1,15 @@
+//! The member's core against the catalogue: state + input → state and effects, one test a row, its id in the name.
+//! Rows that are about time on the wire are tested on real actors in `crates/kohort/tests`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
+
+#[path = "membership/committing.rs"]
+mod committing;
+#[path = "membership/ending.rs"]
+mod ending;
+#[path = "membership/heart.rs"]
+mod heart;
+#[path = "membership/joining.rs"]
+mod joining;
+#[path = "membership/stand.rs"]
+mod stand;

@@ -1,0 +1,323 @@
+//! C-CLOSE, and the ends for a reason.
+
+use kohort_group::membership::{
+    Answer, CloseReport, Effect, ExitKind, GroupMembershipOperation, LeaveOutcome, Notice, Question,
+    TerminalCause,
+};
+use kohort_group::{Input, MemberState, MembershipConfig};
+use kohort_protocol::ErrorCode as E;
+use kohort_protocol::messages::{LeaveGroupResponse, LeftMember};
+
+use crate::stand::{Stand, config, network, secs};
+
+impl Stand {
+    fn close(&mut self, operation: GroupMembershipOperation, timeout: u64) {
+        let deadline = self.now + secs(timeout);
+        self.input(Input::Close { operation, deadline });
+    }
+
+    fn report(&self) -> Option<&CloseReport> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::Closed(report) => Some(report),
+            _ => None,
+        })
+    }
+}
+
+const DEFAULT: GroupMembershipOperation = GroupMembershipOperation::Default;
+
+/// The 2 × 3 table of KIP-1092.
+#[test]
+fn c_close_01_02_03_who_leaves() {
+    use GroupMembershipOperation::*;
+    for (instance, operation, leaves) in [
+        (None, Default, true),
+        (None, LeaveGroup, true),
+        (None, RemainInGroup, false),
+        (Some("i"), Default, false),
+        (Some("i"), LeaveGroup, true),
+        (Some("i"), RemainInGroup, false),
+    ] {
+        let mut stand =
+            Stand::with(MembershipConfig { group_instance_id: instance.map(Into::into), ..config() });
+        stand.stable(3);
+        stand.close(operation, 5);
+        stand.drained();
+        stand.released("revoked");
+        if leaves {
+            let (round, question) = stand.question();
+            let Question::Leave(request) = question else { panic!("{question:?}") };
+            assert_eq!(request.members.len(), 1);
+            assert_eq!(request.members[0].member_id, "m");
+            assert_eq!(request.members[0].group_instance_id.as_deref(), instance);
+            stand.answer(round, Ok(Answer::Left(LeaveGroupResponse::default())));
+            assert_eq!(stand.report().unwrap().leave, LeaveOutcome::Left);
+        }
+        assert_eq!((stand.state(), stand.asks()), (MemberState::Left, 0));
+        assert_eq!(
+            stand.report().unwrap().leave == LeaveOutcome::NotSent,
+            !leaves,
+            "{instance:?} {operation:?}"
+        );
+    }
+}
+
+#[test]
+fn c_close_12_commit_then_revoked_then_leave_with_the_heart_disarmed_before() {
+    let mut stand = Stand::new();
+    stand.stable(3);
+    stand.handled(0, 15);
+    stand.close(DEFAULT, 5);
+    stand.drained();
+    let (round, request) = stand.commit();
+    stand.commit_answer(round, &request, E::None);
+    stand.released("revoked");
+    let order: Vec<_> = stand
+        .effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Notice(Notice::Revoked(_)) => Some("revoked"),
+            Effect::DisarmHeartbeat => Some("disarm"),
+            Effect::Ask { question: Question::Leave(_), .. } => Some("leave"),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(order, ["revoked", "disarm", "leave"], "C-CLOSE-14: no beat follows the leave");
+    stand.left(LeaveGroupResponse::default());
+    assert_eq!(stand.report().unwrap().committed.values().copied().collect::<Vec<_>>(), [15]);
+}
+
+#[test]
+fn c_close_08_with_work_to_commit_the_whole_time_is_used_to_find_the_coordinator() {
+    let mut stand = Stand::new();
+    stand.stable(3);
+    stand.handled(0, 15);
+    stand.answered(E::NotCoordinator);
+    stand.effects.clear();
+    let begun = stand.now;
+    stand.close(DEFAULT, 1);
+    stand.drained();
+    while stand.report().is_none() {
+        if stand.asks() > 0 {
+            let (round, question) = stand.question();
+            assert!(matches!(question, Question::FindCoordinator(_)));
+            stand.answer(round, Err(network()));
+        }
+        if stand.has(|effect| matches!(effect, Effect::ReleaseWorkers { .. })) {
+            let (round, _) = stand.order();
+            stand.input(Input::Released { round, aborted: Vec::new() });
+        }
+        stand.pass(std::time::Duration::from_millis(10));
+    }
+    let took = stand.now - begun;
+    assert!(took >= std::time::Duration::from_millis(700) && took <= secs(1), "{took:?}");
+    let report = stand.report().unwrap();
+    assert!(report.forced);
+    assert_eq!(report.dropped.len(), 1, "D-24: it says what was dropped");
+}
+
+#[test]
+fn c_close_09_with_nothing_to_commit_and_no_coordinator_it_is_over_at_once() {
+    let mut stand = Stand::new();
+    stand.stable(3);
+    stand.answered(E::NotCoordinator);
+    stand.effects.clear();
+    let begun = stand.now;
+    stand.close(DEFAULT, 5);
+    stand.drained();
+    stand.released("revoked");
+    assert_eq!((stand.report().unwrap().leave.clone(), stand.now), (LeaveOutcome::NotSent, begun));
+    assert_eq!(stand.asks(), 0);
+}
+
+#[test]
+fn c_close_10_an_unanswered_leave_is_not_resent() {
+    let mut stand = Stand::new();
+    stand.stable(3);
+    stand.close(DEFAULT, 5);
+    stand.drained();
+    stand.released("revoked");
+    let within = stand.effects.iter().find_map(|effect| match effect {
+        Effect::Ask { within, question: Question::Leave(_), .. } => Some(*within),
+        _ => None,
+    });
+    assert_eq!(within, Some(secs(2)), "the smaller of budget and request timeout");
+    let (round, _) = stand.question();
+    stand.answer(round, Err(network()));
+    assert!(matches!(stand.report().unwrap().leave, LeaveOutcome::Unconfirmed(_)));
+    assert!(!stand.report().unwrap().forced);
+    assert_eq!(stand.asks(), 0);
+}
+
+#[test]
+fn c_close_15_and_d_23_every_state_of_a_rebalance_can_be_closed_at_once() {
+    // (a) a JoinGroup is out: the newest id is left, whatever it answers later.
+    let mut stand = Stand::new();
+    stand.stable(3);
+    stand.answered(E::RebalanceInProgress);
+    stand.drained();
+    stand.released("revoked");
+    let (late, _) = stand.join();
+    stand.close(DEFAULT, 5);
+    assert_eq!(stand.state(), MemberState::Leaving);
+    stand.join_answer(late, crate::stand::follower(9));
+    assert_eq!(stand.state(), MemberState::Leaving, "answers that come after the close began change nothing");
+    stand.left(LeaveGroupResponse::default());
+    assert_eq!(stand.state(), MemberState::Left);
+
+    // (b) between join and sync.
+    let mut stand = Stand::new();
+    stand.syncing(1);
+    stand.close(DEFAULT, 5);
+    stand.left(LeaveGroupResponse::default());
+    assert_eq!(stand.state(), MemberState::Left);
+
+    // (d) just after a 27: the drain that runs is shortened, not begun anew.
+    let mut stand = Stand::new();
+    stand.stable(3);
+    stand.answered(E::RebalanceInProgress);
+    stand.close(DEFAULT, 5);
+    assert_eq!(stand.state(), MemberState::PrepareLeaving);
+    stand.drained();
+    stand.released("revoked");
+    stand.left(LeaveGroupResponse::default());
+    assert_eq!(stand.state(), MemberState::Left);
+
+    // (e) right after the demand for a member id: the pending id is left.
+    let mut stand = Stand::new();
+    stand.find();
+    let (round, _) = stand.join();
+    let given = kohort_protocol::messages::JoinGroupResponse {
+        error: E::MemberIdRequired,
+        member_id: "pending".into(),
+        ..Default::default()
+    };
+    stand.join_answer(round, given);
+    stand.effects.clear();
+    stand.close(DEFAULT, 5);
+    let (_, question) = stand.question();
+    assert!(matches!(question, Question::Leave(request) if request.members[0].member_id == "pending"));
+}
+
+#[test]
+fn c_close_17_without_a_member_id_nothing_is_sent_whatever_the_option() {
+    use GroupMembershipOperation::*;
+    for operation in [Default, LeaveGroup, RemainInGroup] {
+        let mut stand = Stand::new();
+        stand.find();
+        stand.join();
+        stand.close(operation, 5);
+        assert_eq!((stand.asks(), stand.state()), (0, MemberState::Left));
+    }
+}
+
+#[test]
+fn c_close_19_and_20_what_a_leave_answers_does_not_hold_the_close_up() {
+    let member = |error| LeftMember { member_id: "m".into(), group_instance_id: None, error };
+    for (response, expected) in [
+        (LeaveGroupResponse { error: E::None, members: vec![member(E::UnknownMemberId)] }, false),
+        (LeaveGroupResponse { error: E::None, members: vec![] }, true),
+        (LeaveGroupResponse { error: E::GroupAuthorizationFailed, members: vec![] }, false),
+        (LeaveGroupResponse { error: E::None, members: vec![member(E::None), member(E::None)] }, false),
+    ] {
+        let mut stand = Stand::new();
+        stand.stable(3);
+        stand.close(DEFAULT, 5);
+        stand.drained();
+        stand.released("revoked");
+        stand.left(response);
+        assert_eq!(stand.state(), MemberState::Left);
+        assert_eq!(stand.report().unwrap().leave == LeaveOutcome::Left, expected);
+    }
+    let mut stand = Stand::new();
+    stand.stable(3);
+    stand.close(DEFAULT, 5);
+    stand.drained();
+    stand.released("revoked");
+    stand.left(LeaveGroupResponse { error: E::NotCoordinator, members: vec![] });
+    stand.find();
+    stand.left(LeaveGroupResponse::default());
+    assert_eq!(stand.report().unwrap().leave, LeaveOutcome::Left, "retried inside the budget");
+}
+
+#[test]
+fn c_close_13_a_close_of_what_is_closed_or_terminated_is_no_more_than_an_answer() {
+    let mut stand = Stand::new();
+    stand.close(DEFAULT, 5);
+    assert_eq!(stand.state(), MemberState::Left);
+    stand.effects.clear();
+    stand.close(DEFAULT, 5);
+    assert!(matches!(&stand.effects[..], [Effect::Closed(_)]));
+}
+
+#[test]
+fn a_terminal_reason_while_closing_makes_the_close_poorer_and_nothing_else() {
+    let mut stand = Stand::new();
+    stand.stable(3);
+    stand.handled(0, 15);
+    stand.close(DEFAULT, 5);
+    stand.answered(E::FencedInstanceId);
+    stand.effects.retain(|effect| !matches!(effect, Effect::DrainWorkers { .. }));
+    stand.released("lost");
+    assert_eq!((stand.state(), stand.asks()), (MemberState::Left, 0), "neither commit nor leave");
+    assert_eq!(stand.report().unwrap().dropped.len(), 1);
+}
+
+#[test]
+fn c_crash_01_a_crash_loop_hands_over_commits_and_leaves_before_it_ends() {
+    let mut stand = Stand::new();
+    stand.stable(3);
+    for _ in 0..3 {
+        stand.kill_heart();
+        stand.restart_heart();
+    }
+    stand.handled(0, 15);
+    stand.effects.clear();
+    stand.kill_heart();
+    assert!(!stand.has(|effect| matches!(effect, Effect::RestartHeartbeat)));
+    assert!(!stand.notices().any(|notice| matches!(notice, Notice::HeartbeatCrash { .. })), "no fourth one");
+    stand.drained();
+    let (round, request) = stand.commit();
+    stand.commit_answer(round, &request, E::None);
+    stand.released("revoked");
+    assert_eq!(stand.terminated(), None, "not before the group is left");
+    stand.left(LeaveGroupResponse::default());
+    let expected = TerminalCause::CrashLoop { cause: ExitKind::Killed, crashes: 4 };
+    assert_eq!((stand.terminated(), stand.state()), (Some(&expected), MemberState::Fatal));
+    // A terminal member is silent, whatever comes.
+    stand.effects.clear();
+    stand.answered_blindly();
+    assert!(stand.effects.is_empty() && stand.core.deadline().is_none());
+}
+
+impl Stand {
+    fn answered_blindly(&mut self) {
+        for epoch in 0..20 {
+            let beat = kohort_group::membership::Beat::Answered(E::IllegalGeneration);
+            self.input(Input::Beat { epoch, beat });
+        }
+        for round in 0..20 {
+            self.answer(round, Err(network()));
+        }
+        self.input(Input::Deadline);
+        self.input(Input::HeartbeatStarted { incarnation: 99 });
+        self.input(Input::Start);
+        self.close(DEFAULT, 5);
+    }
+}
+
+#[test]
+fn a_crash_loop_is_bounded_by_the_terminal_timeout_when_nobody_answers() {
+    let mut stand = Stand::new();
+    stand.stable(3);
+    stand.handled(0, 15);
+    for _ in 0..4 {
+        stand.kill_heart();
+        stand.restart_heart();
+    }
+    let begun = stand.now;
+    while stand.terminated().is_none() {
+        stand.pass(std::time::Duration::from_millis(100));
+        assert!(stand.now - begun <= secs(7), "5 s, and a second for the driver");
+    }
+}

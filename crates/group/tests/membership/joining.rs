@@ -1,0 +1,495 @@
+//! C-JOIN, C-SYNC, C-COORD, C-OFETCH, C-REB-09, C-STATIC.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use kohort_group::membership::{Answer, Effect, Failure, Notice, Question, TerminalCause};
+use kohort_group::verdict::GroupApi;
+use kohort_group::{MemberState, MembershipConfig};
+use kohort_protocol::ErrorCode as E;
+use kohort_protocol::messages::{JoinGroupResponse, SyncGroupResponse};
+
+use crate::stand::{
+    Stand, TOPIC, assigned, blob, config, counts, follower, leader, network, node, offsets, offsets_with,
+    partition, secs,
+};
+
+#[test]
+fn c_join_01_a_demand_for_a_member_id_is_answered_at_once_with_the_given_one() {
+    let mut stand = Stand::new();
+    stand.find();
+    let (round, request) = stand.join();
+    assert_eq!(request.member_id, "");
+    let given = JoinGroupResponse {
+        error: E::MemberIdRequired,
+        generation: -1,
+        member_id: "m".into(),
+        ..Default::default()
+    };
+    stand.join_answer(round, given.clone());
+    assert_eq!(stand.core.generation(), -1);
+    assert_eq!(stand.asks(), 1, "without a pause");
+    let (round, request) = stand.join();
+    assert_eq!(request.member_id, "m");
+    assert!(
+        !stand.notices().any(|notice| matches!(notice, Notice::Retrying { .. })),
+        "D-02: no failure, no back-off"
+    );
+    stand.join_error(round, E::UnknownMemberId);
+    let (_, request) = stand.join();
+    assert_eq!(request.member_id, "", "forgotten");
+
+    // A broker that demands it over and over is not followed in a tight loop.
+    let mut stand = Stand::new();
+    stand.find();
+    for _ in 0..3 {
+        let (round, _) = stand.join();
+        stand.join_answer(round, given.clone());
+    }
+    assert_eq!(stand.asks(), 0);
+}
+
+#[test]
+fn c_join_03_an_unknown_id_is_dropped_and_joined_without_at_once() {
+    let mut stand = Stand::new();
+    stand.stable(5);
+    stand.answered(E::RebalanceInProgress);
+    stand.drained();
+    stand.released("revoked");
+    let (round, request) = stand.join();
+    assert_eq!(request.member_id, "m");
+    stand.join_error(round, E::UnknownMemberId);
+    assert_eq!(stand.asks(), 1, "immediately");
+    assert_eq!(stand.join().1.member_id, "");
+}
+
+#[test]
+fn c_join_05_06_07_refusals_are_terminal_and_not_retried() {
+    for (code, expected) in [
+        (E::FencedInstanceId, TerminalCause::FencedInstanceId),
+        (E::GroupAuthorizationFailed, TerminalCause::GroupAuthorizationFailed),
+    ] {
+        let mut stand = Stand::new();
+        stand.find();
+        let (round, _) = stand.join();
+        stand.join_error(round, code);
+        assert_eq!(stand.terminated(), Some(&expected));
+        assert_eq!((stand.asks(), stand.state()), (0, MemberState::Fatal));
+    }
+    for code in [
+        E::GroupMaxSizeReached,
+        E::InvalidSessionTimeout,
+        E::InvalidGroupId,
+        E::InconsistentGroupProtocol,
+        E::UnsupportedVersion,
+    ] {
+        let mut stand = Stand::new();
+        stand.find();
+        let (round, _) = stand.join();
+        stand.join_error(round, code);
+        let cause = stand.terminated().unwrap();
+        assert!(
+            matches!(cause, TerminalCause::Refused { api: GroupApi::JoinGroup, code: told, .. } if *told == code)
+        );
+        assert_eq!(stand.asks(), 0);
+    }
+}
+
+#[test]
+fn c_join_09_a_loading_coordinator_is_asked_again_after_a_back_off() {
+    let mut stand = Stand::new();
+    stand.find();
+    let (round, _) = stand.join();
+    stand.join_error(round, E::CoordinatorLoadInProgress);
+    assert_eq!(stand.asks(), 0);
+    assert_eq!(stand.core.coordinator(), Some(&node()), "the same one, no lookup");
+    let before = stand.now;
+    stand.join();
+    let wait = stand.now - before;
+    assert!((80..=120).contains(&wait.as_millis()), "{wait:?}");
+}
+
+#[test]
+fn c_join_10_a_coordinator_that_moved_or_is_gone_is_looked_up_and_joined_with_the_same_id() {
+    for failure in [Ok(E::NotCoordinator), Ok(E::CoordinatorNotAvailable), Err(network())] {
+        let mut stand = Stand::new();
+        stand.stable(5);
+        stand.answered(E::RebalanceInProgress);
+        stand.drained();
+        stand.released("revoked");
+        let (round, _) = stand.join();
+        match failure {
+            Ok(code) => stand.join_error(round, code),
+            Err(failure) => stand.answer(round, Err(failure)),
+        }
+        assert_eq!((stand.core.coordinator(), stand.asks()), (None, 0), "after a back-off");
+        stand.find();
+        assert_eq!(stand.join().1.member_id, "m");
+    }
+}
+
+#[test]
+fn c_join_11_the_join_deadline_outlives_the_rebalance() {
+    let within = |config: MembershipConfig| {
+        let mut stand = Stand::with(config);
+        stand.find();
+        stand.effects.iter().find_map(|effect| match effect {
+            Effect::Ask { within, question: Question::Join(_), .. } => Some(*within),
+            _ => None,
+        })
+    };
+    assert_eq!(within(config()), Some(secs(15)), "rebalance 10 s + padding 5 s");
+    assert_eq!(within(MembershipConfig { request_timeout: secs(60), ..config() }), Some(secs(60)));
+    let huge = Duration::from_millis(i32::MAX as u64);
+    assert_eq!(within(MembershipConfig { rebalance_timeout: huge, ..config() }), Some(huge + secs(5)));
+    let longest = MembershipConfig { rebalance_timeout: Duration::MAX, ..config() };
+    assert_eq!(longest.join_timeout(), Duration::MAX, "no overflow");
+}
+
+#[test]
+fn c_sync_01_a_rebalance_during_sync_is_joined_at_once_with_the_same_id() {
+    let mut stand = Stand::new();
+    let round = stand.syncing(1);
+    stand.sync_error(round, E::RebalanceInProgress);
+    assert_eq!(stand.asks(), 1, "no back-off");
+    assert_eq!(stand.join().1.member_id, "m");
+}
+
+#[test]
+fn c_sync_02_what_is_forgotten_before_the_next_join() {
+    for (code, id) in [(E::IllegalGeneration, "m"), (E::UnknownMemberId, "")] {
+        let mut stand = Stand::new();
+        let round = stand.syncing(1);
+        stand.sync_error(round, code);
+        assert_eq!(stand.core.generation(), -1);
+        assert_eq!(stand.join().1.member_id, id, "{code}");
+    }
+}
+
+#[test]
+fn c_sync_03_fenced_or_unauthorized_is_terminal() {
+    for code in [E::FencedInstanceId, E::GroupAuthorizationFailed] {
+        let mut stand = Stand::new();
+        let round = stand.syncing(1);
+        stand.sync_error(round, code);
+        assert!(stand.terminated().is_some());
+        assert_eq!(stand.asks(), 0);
+    }
+}
+
+#[test]
+fn c_sync_06_a_late_answer_of_an_older_round_changes_nothing() {
+    for code in [E::UnknownMemberId, E::IllegalGeneration] {
+        let mut stand = Stand::new();
+        let late = stand.syncing(1);
+        // A beat brings the rejoin before the sync is answered.
+        stand.answered(E::RebalanceInProgress);
+        stand.stable(2);
+        let before = stand.core.clone();
+        stand.sync_error(late, code);
+        assert!(stand.effects.is_empty() && stand.core == before, "{code}");
+    }
+}
+
+#[test]
+fn c_sync_08_another_protocol_type_or_name_is_refused_and_none_is_accepted() {
+    let mut stand = Stand::new();
+    stand.find();
+    let (round, _) = stand.join();
+    stand.join_answer(round, JoinGroupResponse { protocol_type: Some("connect".into()), ..follower(1) });
+    assert!(matches!(
+        stand.terminated(),
+        Some(TerminalCause::Refused { code: E::InconsistentGroupProtocol, .. })
+    ));
+    for (kind, name) in [(Some("connect"), None), (None, Some("roundrobin"))] {
+        let mut stand = Stand::new();
+        let round = stand.syncing(1);
+        let response = SyncGroupResponse {
+            protocol_type: kind.map(Into::into),
+            protocol_name: name.map(Into::into),
+            ..assigned(&[0])
+        };
+        stand.answer(round, Ok(Answer::Synced(response)));
+        assert!(matches!(
+            stand.terminated(),
+            Some(TerminalCause::Refused { code: E::InconsistentGroupProtocol, .. })
+        ));
+    }
+    let mut stand = Stand::new();
+    stand.find();
+    let (round, _) = stand.join();
+    stand.join_answer(round, JoinGroupResponse { protocol_type: None, ..follower(1) });
+    let (round, _) = stand.sync();
+    let silent = SyncGroupResponse { protocol_type: None, protocol_name: None, ..assigned(&[0]) };
+    stand.answer(round, Ok(Answer::Synced(silent)));
+    assert_eq!(stand.state(), MemberState::Stable);
+}
+
+#[test]
+fn c_sync_09_a_sync_that_was_lost_starts_again_from_the_join() {
+    let mut stand = Stand::new();
+    let round = stand.syncing(1);
+    stand.answer(round, Err(network()));
+    stand.find();
+    let (_, request) = stand.join();
+    assert_eq!(request.member_id, "m");
+}
+
+#[test]
+fn c_sync_11_a_leader_told_to_skip_assigns_nothing_and_watches_all_topics() {
+    let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..config() });
+    stand.find();
+    let (round, _) = stand.join();
+    stand.join_answer(round, JoinGroupResponse { skip_assignment: true, ..leader(3) });
+    let (round, request) = stand.sync();
+    assert!(request.assignments.is_empty());
+    stand.answer(round, Ok(Answer::Synced(assigned(&[0, 1]))));
+    // The offsets, and a look at the topics at once.
+    let questions = [stand.question(), stand.question()];
+    let watch =
+        questions.iter().find(|(_, question)| matches!(question, Question::PartitionCounts(_))).unwrap();
+    stand.answer(watch.0, Ok(counts(2)));
+    assert_eq!(stand.state(), MemberState::Stable);
+    stand.effects.clear();
+    stand.answered(E::None);
+    stand.now += secs(299);
+    stand.answered(E::None);
+    stand.pass(secs(1));
+    let (round, question) = stand.question();
+    assert!(matches!(question, Question::PartitionCounts(_)));
+    stand.answer(round, Ok(counts(3)));
+    assert!(
+        stand.notices().any(|notice| matches!(notice, Notice::Rebalance { .. })),
+        "it still notices growth"
+    );
+}
+
+#[test]
+fn c_sync_12_an_assignment_of_a_topic_not_subscribed_to_is_not_applied() {
+    let mut stand = Stand::new();
+    let round = stand.syncing(1);
+    let alien = kohort_protocol::TopicPartition::new("other", 0);
+    let assignment =
+        kohort_protocol::Assignment { partitions: vec![alien], user_data: None }.encode(1).unwrap();
+    stand.answer(round, Ok(Answer::Synced(SyncGroupResponse { assignment, ..assigned(&[]) })));
+    assert!(!stand.notices().any(|notice| matches!(notice, Notice::Assigned { .. })));
+    assert_eq!(stand.state(), MemberState::Unjoined);
+    stand.join();
+}
+
+#[test]
+fn an_assignment_that_cannot_be_read_is_told_and_joined_again_at_a_pace() {
+    let mut stand = Stand::new();
+    let round = stand.syncing(1);
+    let assignment = Bytes::from_static(&[0, 1, 0x7f, 0xff, 0xff, 0xff]);
+    stand.answer(round, Ok(Answer::Synced(SyncGroupResponse { assignment, ..assigned(&[]) })));
+    assert!(stand.notices().any(|notice| matches!(notice, Notice::UnreadableBlob { .. })));
+    assert_eq!(stand.asks(), 0);
+    stand.join();
+}
+
+#[test]
+fn a_leader_assigns_and_an_unreadable_subscription_costs_only_its_member() {
+    let mut stand = Stand::new();
+    stand.find();
+    let (round, _) = stand.join();
+    let mut response = leader(1);
+    let mut broken = response.members[0].clone();
+    broken.member_id = "broken".into();
+    broken.metadata = Bytes::from_static(&[0, 1, 0x7f, 0xff, 0xff, 0xff]);
+    response.members.push(broken);
+    stand.join_answer(round, response);
+    let (round, question) = stand.question();
+    assert_eq!(question, Question::PartitionCounts(vec![TOPIC.into()]));
+    stand.answer(round, Ok(counts(3)));
+    let (_, request) = stand.sync();
+    let shares: std::collections::BTreeMap<_, _> = request
+        .assignments
+        .iter()
+        .map(|share| (share.member_id.as_str(), share.assignment.clone()))
+        .collect();
+    assert_eq!(shares["m"], blob(&[0, 1, 2]));
+    assert_eq!(shares["broken"], blob(&[]));
+    assert!(
+        stand.notices().any(
+            |notice| matches!(notice, Notice::UnreadableBlob { member_id, .. } if member_id == "broken")
+        )
+    );
+}
+
+#[test]
+fn c_coord_01_lookups_are_paced_by_a_doubling_back_off() {
+    let mut stand = Stand::new();
+    let mut waits = Vec::new();
+    for _ in 0..9 {
+        let (round, question) = stand.question();
+        assert!(matches!(question, Question::FindCoordinator(_)));
+        stand.answer(round, Err(network()));
+        let at = stand.core.deadline().unwrap();
+        waits.push((at - stand.now).as_millis());
+        stand.now = at;
+        stand.input(kohort_group::Input::Deadline);
+    }
+    for (wait, expected) in waits.iter().zip([100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000]) {
+        assert!((expected * 8 / 10..=expected * 12 / 10).contains(wait), "{waits:?}");
+    }
+}
+
+#[test]
+fn c_coord_02_an_unauthorized_lookup_is_terminal() {
+    let mut stand = Stand::new();
+    let (round, _) = stand.question();
+    let address = kohort_protocol::messages::CoordinatorAddress {
+        error: E::GroupAuthorizationFailed,
+        node_id: -1,
+        port: -1,
+        ..Default::default()
+    };
+    stand.answer(round, Ok(Answer::Coordinator(address)));
+    assert_eq!(stand.terminated(), Some(&TerminalCause::GroupAuthorizationFailed));
+}
+
+#[test]
+fn c_coord_05_only_a_moved_coordinator_is_looked_up_for_offsets() {
+    for (code, lookups) in
+        [(E::CoordinatorLoadInProgress, 0), (E::NotCoordinator, 1), (E::CoordinatorNotAvailable, 1)]
+    {
+        let mut stand = Stand::new();
+        let round = stand.syncing(1);
+        stand.answer(round, Ok(Answer::Synced(assigned(&[0]))));
+        let (round, _) = stand.question();
+        stand.answer(round, Ok(Answer::Offsets(offsets_with(&[(0, -1, code)]))));
+        if lookups == 1 {
+            stand.find();
+        } else {
+            assert_eq!(stand.core.coordinator(), Some(&node()));
+        }
+        while stand.asks() == 0 {
+            stand.now = stand.core.deadline().unwrap();
+            stand.input(kohort_group::Input::Deadline);
+        }
+        assert!(matches!(stand.question().1, Question::FetchOffsets(_)), "{code}");
+    }
+}
+
+#[test]
+fn c_ofetch_01_02_04_only_a_clear_no_starts_by_the_reset_policy() {
+    let mut stand = Stand::new();
+    let round = stand.syncing(1);
+    stand.answer(round, Ok(Answer::Synced(assigned(&[0, 1, 2]))));
+    let (round, _) = stand.question();
+    let answer = offsets_with(&[(0, 42, E::None), (1, -1, E::None), (2, -1, E::UnstableOffsetCommit)]);
+    stand.answer(round, Ok(Answer::Offsets(answer)));
+    let starts = |stand: &Stand| {
+        stand
+            .effects
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::StartWorkers { partitions, .. } => Some(partitions.clone()),
+                _ => None,
+            })
+            .flatten()
+            .map(|start| (start.partition, start.committed))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(starts(&stand), [(partition(0), Some(42)), (partition(1), None)]);
+    // The third one is asked for again and again, never given up, never started elsewhere.
+    for _ in 0..20 {
+        while stand.asks() == 0 {
+            stand.now = stand.core.deadline().unwrap();
+            stand.answered(E::None);
+            stand.input(kohort_group::Input::Deadline);
+        }
+        let (round, question) = stand.question();
+        assert!(
+            matches!(&question, Question::FetchOffsets(request)
+            if request.groups[0].topics.as_ref().unwrap()[0].partitions == [2]),
+            "{question:?}"
+        );
+        stand.answer(round, Ok(Answer::Offsets(offsets_with(&[(2, -1, E::UnstableOffsetCommit)]))));
+    }
+    while stand.asks() == 0 {
+        stand.now = stand.core.deadline().unwrap();
+        stand.answered(E::None);
+        stand.input(kohort_group::Input::Deadline);
+    }
+    let (round, _) = stand.question();
+    stand.answer(round, Ok(Answer::Offsets(offsets(&[(2, 7)]))));
+    assert_eq!(starts(&stand).last(), Some(&(partition(2), Some(7))));
+}
+
+#[test]
+fn c_reb_09_growth_makes_the_leader_alone_rejoin_and_a_passing_error_or_shrinking_does_not() {
+    let watch = |first: JoinGroupResponse, seen: Result<Answer, Failure>| {
+        let mut stand = Stand::new();
+        stand.find();
+        let (round, _) = stand.join();
+        let leads = first.leader == "m";
+        stand.join_answer(round, first);
+        if leads {
+            let (round, _) = stand.question();
+            stand.answer(round, Ok(counts(2)));
+        }
+        let (round, _) = stand.sync();
+        stand.answer(round, Ok(Answer::Synced(assigned(&[0, 1]))));
+        let (round, _) = stand.question();
+        stand.answer(round, Ok(Answer::Offsets(offsets(&[(0, 1), (1, 1)]))));
+        stand.effects.clear();
+        for _ in 0..60 {
+            stand.answered(E::None);
+            stand.pass(secs(5));
+        }
+        if leads {
+            let (round, question) = stand.question();
+            assert!(matches!(question, Question::PartitionCounts(_)));
+            stand.answer(round, seen);
+        }
+        stand.state()
+    };
+    assert_eq!(watch(leader(1), Ok(counts(3))), MemberState::Revoking);
+    assert_eq!(watch(follower(1), Ok(counts(3))), MemberState::Stable);
+    assert_eq!(watch(leader(1), Ok(counts(2))), MemberState::Stable);
+    assert_eq!(watch(leader(1), Ok(counts(1))), MemberState::Stable, "shrinking");
+    assert_eq!(watch(leader(1), Ok(Answer::PartitionCounts(Default::default()))), MemberState::Stable);
+    assert_eq!(watch(leader(1), Err(network())), MemberState::Stable);
+}
+
+#[test]
+fn c_static_10_an_old_broker_makes_a_static_member_dynamic_everywhere_with_one_warning() {
+    let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..config() });
+    stand.find();
+    let (round, request) = stand.join();
+    assert_eq!(request.group_instance_id.as_deref(), Some("i"));
+    stand.answer(round, Ok(Answer::Joined { version: 4, response: follower(1) }));
+    let (round, request) = stand.sync();
+    assert_eq!(request.group_instance_id, None);
+    assert_eq!(stand.armed().1.group_instance_id, None);
+    stand.answer(round, Ok(Answer::Synced(assigned(&[]))));
+    stand.answered(E::RebalanceInProgress);
+    let (round, request) = stand.join();
+    assert_eq!(request.group_instance_id, None);
+    stand.answer(round, Ok(Answer::Joined { version: 4, response: follower(2) }));
+    let told =
+        stand.notices().filter(|notice| matches!(notice, Notice::StaticMembershipUnsupported { version: 4 }));
+    assert_eq!(told.count(), 1);
+    stand.effects.clear();
+    let deadline = stand.now + secs(5);
+    stand.input(kohort_group::Input::Close { operation: Default::default(), deadline });
+    assert!(matches!(stand.question().1, Question::Leave(_)), "it leaves as a dynamic member does");
+}
+
+#[test]
+fn c_static_11_a_leader_under_its_old_id_takes_itself_for_a_follower() {
+    let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..config() });
+    stand.find();
+    let (round, _) = stand.join();
+    stand.answer(
+        round,
+        Ok(Answer::Joined {
+            version: 8,
+            response: JoinGroupResponse { leader: "old".into(), ..follower(3) },
+        }),
+    );
+    let (_, request) = stand.sync();
+    assert!(request.assignments.is_empty());
+}
