@@ -35,9 +35,12 @@ fn run(command: &mut Command) {
     assert!(status.success(), "{command:?}: {status}");
 }
 
-/// How often each (partition, offset) was handled, and the values' sum over all that were handled at all.
+/// By partition and offset, how often a record was handled, and its value.
+type Handled = BTreeMap<(i32, i64), (usize, u64)>;
+
+/// What members handled.
 #[derive(Clone, Default)]
-struct Ledger(Arc<Mutex<BTreeMap<(i32, i64), (usize, u64)>>>);
+struct Ledger(Arc<Mutex<Handled>>);
 
 impl Ledger {
     fn len(&self) -> usize {
