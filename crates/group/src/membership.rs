@@ -66,12 +66,21 @@ pub struct Membership {
     /// No group question before this.
     not_before: Option<Instant>,
     leadership: Option<leader::Leadership>,
+    /// The leader of this generation is this member's own predecessor (KIP-814 came after).
+    succeeds_leader: bool,
+    /// Until when the join that completes a cooperative assignment is waited for.
+    complete_by: Option<Instant>,
     storm: join::Storm,
 
     assignment: BTreeSet<TopicPartition>,
     /// Partitions of the assignment whose committed offset is not known yet.
     awaiting_offsets: BTreeSet<TopicPartition>,
-    workers_running: bool,
+    /// Partitions that have a worker. Between two generations only a cooperative member has any.
+    owned: BTreeSet<TopicPartition>,
+    /// The generation that the oldest of these workers was started in: what older ones report is dropped.
+    workers_since: i32,
+    /// The last assignment and its generation, for the eager sticky assignor.
+    previous: (Vec<TopicPartition>, i32),
 
     ledger: Ledger,
     committing: commit::Committing,
@@ -101,10 +110,14 @@ impl Membership {
             joining: Backoff::new(config.backoff),
             not_before: None,
             leadership: None,
+            succeeds_leader: false,
+            complete_by: None,
             storm: join::Storm::default(),
             assignment: BTreeSet::new(),
             awaiting_offsets: BTreeSet::new(),
-            workers_running: false,
+            owned: BTreeSet::new(),
+            workers_since: -1,
+            previous: (Vec::new(), -1),
             ledger: Ledger::new(),
             committing: commit::Committing::new(config.backoff),
             heartbeat: heartbeat::Heart::default(),
@@ -140,12 +153,12 @@ impl Membership {
             Input::Drained { round } => self.on_drained(round, now, &mut fx),
             Input::Released { round, aborted } => self.on_released(round, aborted, now, &mut fx),
             Input::Handled { generation, partition, position, records } => {
-                if generation == self.generation {
+                if self.counts_worker(generation) {
                     self.ledger.handled(&partition, position, records);
                 }
             }
             Input::PositionReset { generation, partition, offset } => {
-                if generation == self.generation {
+                if self.counts_worker(generation) {
                     self.ledger.reset(partition, offset);
                 }
             }
@@ -168,6 +181,7 @@ impl Membership {
             self.lookup_deadline(),
             self.not_before,
             self.leadership_deadline(),
+            self.complete_by.filter(|_| self.state == MemberState::Stable),
             self.commit_deadline(),
             self.heartbeat.rejoin_at,
             self.fence_deadline(),
@@ -210,6 +224,17 @@ impl Membership {
         &self.assignment
     }
 
+    /// Are all assignors offered cooperative? Only then does the member keep partitions through a rebalance.
+    pub fn is_cooperative(&self) -> bool {
+        !self.config.assignors.is_empty()
+            && self.config.assignors.iter().all(|assignor| assignor.is_cooperative())
+    }
+
+    /// Is a worker that was started in this generation still one of ours?
+    pub fn counts_worker(&self, generation: i32) -> bool {
+        !self.owned.is_empty() && generation >= self.workers_since
+    }
+
     /// The committed offset of an assigned partition, if known.
     pub fn committed(&self, partition: &TopicPartition) -> Option<i64> {
         self.ledger.committed(partition)
@@ -248,6 +273,9 @@ impl Membership {
         }
         if self.heartbeat.rejoin_at.is_some_and(|at| at <= now) {
             self.rejoin(RejoinReason::HeartbeatCrash, Forget::Nothing, now, fx);
+        }
+        if self.state == MemberState::Stable && self.complete_by.is_some_and(|at| at <= now) {
+            self.rejoin(RejoinReason::AssignmentIncomplete, Forget::Nothing, now, fx);
         }
         if self.not_before.is_some_and(|at| at <= now) {
             self.not_before = None;
@@ -307,6 +335,7 @@ impl Membership {
     /// Gives up the generation and joins again: hands partitions over first if there are any.
     fn rejoin(&mut self, reason: RejoinReason, forget: Forget, now: Instant, fx: &mut Effects) {
         self.heartbeat.rejoin_at = None;
+        self.complete_by = None;
         let identity_gone = forget != Forget::Nothing;
         if self.ending.is_some() {
             if identity_gone {
@@ -323,26 +352,27 @@ impl Membership {
                 }
                 return;
             }
-            MemberState::Unjoined | MemberState::PreparingRebalance | MemberState::CompletingRebalance => {
-                self.forget(forget);
-            }
             MemberState::Stable => {
                 fx.push(Effect::Notice(Notice::Rebalance { reason, generation: self.generation }));
-                self.forget(forget);
-                self.leadership = None;
-                self.open = None;
-                self.awaiting_offsets.clear();
-                if self.workers_running {
-                    self.to(MemberState::Revoking, fx);
-                    self.begin_handover(now, self.config.handover_timeout(), identity_gone, fx);
-                    return;
-                }
-                self.give_up_assignment(if identity_gone { Hook::Lost } else { Hook::Revoked }, fx);
             }
+            MemberState::Unjoined | MemberState::PreparingRebalance | MemberState::CompletingRebalance => {}
             _ => return,
         }
-        self.open = None;
+        self.forget(forget);
         self.leadership = None;
+        self.open = None;
+        self.awaiting_offsets.clear();
+        // KIP-429: a cooperative member works on through a rebalance, unless its identity is gone.
+        let keeps = self.is_cooperative() && !identity_gone;
+        if !keeps && !self.owned.is_empty() {
+            self.to(MemberState::Revoking, fx);
+            let all = self.owned.clone();
+            self.begin_handover(all, now, self.config.handover_timeout(), identity_gone, fx);
+            return;
+        }
+        if !keeps {
+            self.give_up_assignment(if identity_gone { Hook::Lost } else { Hook::Revoked }, fx);
+        }
         if self.state != MemberState::Unjoined {
             self.to(MemberState::Unjoined, fx);
         }
@@ -359,9 +389,19 @@ impl Membership {
         }
     }
 
+    /// A cooperative member has given these back and keeps the rest.
+    fn give_up(&mut self, partitions: &BTreeSet<TopicPartition>, fx: &mut Effects) {
+        for partition in partitions {
+            self.owned.remove(partition);
+            self.assignment.remove(partition);
+            self.ledger.remove(partition);
+        }
+        fx.push(Effect::Notice(Notice::Revoked(partitions.iter().cloned().collect())));
+    }
+
     /// The assignment is over; says so once.
     fn give_up_assignment(&mut self, hook: Hook, fx: &mut Effects) {
-        self.workers_running = false;
+        self.owned.clear();
         self.ledger.clear();
         self.committing.forget();
         self.awaiting_offsets.clear();

@@ -66,6 +66,16 @@ impl Ledger {
         self.partitions.values().any(Entry::is_dirty)
     }
 
+    /// Is anything of these partitions left to commit, in flight included?
+    pub fn is_dirty_in<'a>(&self, partitions: impl IntoIterator<Item = &'a TopicPartition>) -> bool {
+        partitions.into_iter().any(|partition| self.partitions.get(partition).is_some_and(Entry::is_dirty))
+    }
+
+    /// Forgets a partition that was given back.
+    pub fn remove(&mut self, partition: &TopicPartition) {
+        self.partitions.remove(partition);
+    }
+
     /// Partitions with work that is not committed.
     pub fn dirty(&self) -> impl Iterator<Item = &TopicPartition> {
         self.partitions.iter().filter(|(_, entry)| entry.is_dirty()).map(|(partition, _)| partition)

@@ -286,13 +286,18 @@ fn is_topic_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
-/// `range`, `roundrobin`, or the name of Kafka's class for it.
+/// An assignor by its name on the wire, or by the name of Kafka's class for it.
 fn assignor(name: &str) -> Option<Assignor> {
-    match name.trim() {
-        "org.apache.kafka.clients.consumer.RangeAssignor" => Some(Assignor::Range),
-        "org.apache.kafka.clients.consumer.RoundRobinAssignor" => Some(Assignor::RoundRobin),
-        name => Assignor::from_name(name),
-    }
+    let name = name.trim();
+    let class = |assignor: &Assignor| match assignor {
+        Assignor::Range => "RangeAssignor",
+        Assignor::RoundRobin => "RoundRobinAssignor",
+        Assignor::Sticky => "StickyAssignor",
+        _ => "CooperativeStickyAssignor",
+    };
+    let of_kafka = name.strip_prefix("org.apache.kafka.clients.consumer.");
+    Assignor::from_name(name)
+        .or_else(|| Assignor::ALL.into_iter().find(|assignor| Some(class(assignor)) == of_kafka))
 }
 
 /// `unlimited` or a number.

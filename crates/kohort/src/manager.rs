@@ -13,8 +13,8 @@ mod ask;
 mod notice;
 mod partitions;
 
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -84,7 +84,8 @@ pub(crate) struct State {
     heartbeat: Option<ActorRef<HeartbeatMessage>>,
     heartbeat_incarnation: u64,
     partitions: Option<Partitions>,
-    run: Option<Arc<Run>>,
+    /// Whether the worker of a partition may go on.
+    runs: BTreeMap<TopicPartition, Arc<Run>>,
     /// Questions that are out, by round.
     asking: HashMap<u64, AbortHandle>,
     asked: notice::Asked,
@@ -103,9 +104,7 @@ impl State {
         if let Some((_, timer)) = self.timer.take() {
             timer.abort();
         }
-        if let Some(run) = &self.run {
-            run.release();
-        }
+        self.runs.values().for_each(|run| run.release());
         self.partitions = None;
         self.incarnation.armed.store(0, Ordering::Release);
     }
@@ -146,7 +145,7 @@ impl Actor for Manager {
             heartbeat: None,
             heartbeat_incarnation: 0,
             partitions: Some(Partitions::new(myself.clone())),
-            run: None,
+            runs: BTreeMap::new(),
             asking: HashMap::new(),
             asked: notice::Asked::default(),
             timer: None,
@@ -170,7 +169,7 @@ impl Actor for Manager {
                 Input::Deadline
             }
             ManagerMessage::Commit(waiter) => {
-                let current = waiter.generation == state.core.generation();
+                let current = state.core.counts_worker(waiter.generation);
                 if current
                     && state.core.committed(&waiter.partition).is_some_and(|offset| offset >= waiter.offset)
                 {
@@ -314,22 +313,19 @@ impl State {
             Effect::StartWorkers { generation, partitions } => {
                 self.start_workers(myself, generation, partitions)?
             }
-            Effect::DrainWorkers { round, within } => {
-                if let Some(run) = &self.run {
-                    run.drain();
-                }
+            Effect::DrainWorkers { round, partitions, within } => {
+                partitions.iter().filter_map(|one| self.runs.get(one)).for_each(|run| run.drain());
+                let order = partitions::Order::Drain { round, partitions, within };
+                self.to_partitions(order, Input::Drained { round }, myself)?;
+            }
+            Effect::ReleaseWorkers { round, partitions, hook, within } => {
+                partitions.iter().filter_map(|one| self.runs.remove(one)).for_each(|run| run.release());
+                let over = Input::Released { round, aborted: Vec::new() };
                 self.to_partitions(
-                    partitions::Order::Drain { round, within },
-                    Input::Drained { round },
+                    partitions::Order::Release { round, partitions, hook, within },
+                    over,
                     myself,
                 )?;
-            }
-            Effect::ReleaseWorkers { round, hook, within } => {
-                if let Some(run) = self.run.take() {
-                    run.release();
-                }
-                let over = Input::Released { round, aborted: Vec::new() };
-                self.to_partitions(partitions::Order::Release { round, hook, within }, over, myself)?;
             }
             Effect::Notice(notice) => self.tell(notice),
             Effect::Closed(report) => self.on_closed(report),

@@ -7,6 +7,8 @@
 mod closing;
 #[path = "member/consuming.rs"]
 mod consuming;
+#[path = "member/cooperative.rs"]
+mod cooperative;
 #[path = "member/crash_bound.rs"]
 mod crash_bound;
 #[path = "member/outages.rs"]

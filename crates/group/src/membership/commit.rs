@@ -13,7 +13,7 @@ use crate::verdict::{GroupApi, Verdict, verdict};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Committing {
-    in_flight: Option<(u64, Vec<(TopicPartition, i64)>)>,
+    in_flight: Option<InFlight>,
     /// Somebody wants what is handled committed now.
     pub(super) asked: bool,
     /// When the interval is over; set when the first work after a commit appears.
@@ -22,13 +22,21 @@ pub(super) struct Committing {
     not_before: Option<Instant>,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct InFlight {
+    round: u64,
+    /// In which it was asked for.
+    generation: i32,
+    offsets: Vec<(TopicPartition, i64)>,
+}
+
 impl Committing {
     pub(super) fn new(backoff: BackoffConfig) -> Self {
         Self { in_flight: None, asked: false, due: None, backoff: Backoff::new(backoff), not_before: None }
     }
 
     pub(super) fn asked_in(&self, round: u64) -> bool {
-        self.in_flight.as_ref().is_some_and(|(asked, _)| *asked == round)
+        self.in_flight.as_ref().is_some_and(|commit| commit.round == round)
     }
 
     /// The generation is over: an answer that still comes belongs to nobody.
@@ -108,11 +116,11 @@ impl Membership {
         };
         let within = self.config.request_timeout;
         let round = self.ask(Some(to), Question::CommitOffsets(request), within, fx);
-        self.committing.in_flight = Some((round, offsets));
+        self.committing.in_flight = Some(InFlight { round, generation: self.generation, offsets });
     }
 
     pub(super) fn on_committed(&mut self, answer: Result<Answer, Failure>, now: Instant, fx: &mut Effects) {
-        let Some((_, offsets)) = self.committing.in_flight.take() else { return };
+        let Some(InFlight { generation, offsets, .. }) = self.committing.in_flight.take() else { return };
         let response = match answer {
             Ok(Answer::Committed(response)) => response,
             Ok(_) => return self.commit_unanswered(&offsets, "an answer to another request".into(), now, fx),
@@ -157,7 +165,17 @@ impl Membership {
             self.lookup.backoff.reset();
         }
         for (code, partitions) in failed {
-            self.on_commit_error(code, partitions, now, fx);
+            if generation == self.generation {
+                self.on_commit_error(code, partitions, now, fx);
+            } else {
+                // A cooperative member has moved on meanwhile: this says nothing of where it stands now.
+                fx.push(Effect::Notice(Notice::CommitFailed {
+                    reason: code.to_string(),
+                    partitions,
+                    retriable: true,
+                }));
+                self.pace_commit(now);
+            }
         }
     }
 

@@ -51,7 +51,7 @@ impl MembershipConfig {
             group_id: group_id.into(),
             topics: topics.into_iter().map(Into::into).collect(),
             group_instance_id: None,
-            assignors: vec![Assignor::Range, Assignor::RoundRobin],
+            assignors: vec![Assignor::Range, Assignor::CooperativeSticky],
             session_timeout,
             rebalance_timeout: session_timeout * 3,
             request_timeout: Duration::from_secs(15),

@@ -3,10 +3,9 @@
 
 use std::time::Instant;
 
+use kohort_protocol::ErrorCode;
 use kohort_protocol::messages::{LeaveGroupRequest, LeaveGroupResponse, LeaveMember};
-use kohort_protocol::{ErrorCode, TopicPartition};
 
-use super::handover::Handover;
 use super::join::Open;
 use super::{
     Answer, CloseReport, Effect, Effects, Failure, GroupMembershipOperation, Hook, LeaveOutcome, MemberState,
@@ -31,6 +30,11 @@ enum Kind {
 impl Ending {
     pub(super) fn timer(&self) -> Option<Instant> {
         Some(self.deadline)
+    }
+
+    /// What is left of the time for handing over.
+    pub(super) fn left(&self, now: Instant) -> std::time::Duration {
+        self.deadline.saturating_duration_since(now) * 9 / 10
     }
 }
 
@@ -120,15 +124,16 @@ impl Membership {
         match self.state {
             MemberState::Revoking => {
                 self.to(MemberState::PrepareLeaving, fx);
-                self.hasten_handover(now, total);
+                self.hasten_handover(now, total, fx);
                 if lost {
                     self.lose_handover(now, fx);
                 }
             }
-            MemberState::Stable if self.workers_running => {
+            _ if !self.owned.is_empty() => {
                 self.to(MemberState::PrepareLeaving, fx);
                 // A tenth is kept for the LeaveGroup.
-                self.begin_handover(now, total * 9 / 10, lost, fx);
+                let all = self.owned.clone();
+                self.begin_handover(all, now, total * 9 / 10, lost, fx);
             }
             _ => {
                 // In the middle of a rebalance nothing is left to revoke.
@@ -148,25 +153,7 @@ impl Membership {
         self.lose_handover(now, fx);
     }
 
-    pub(super) fn finish_ending_handover(
-        &mut self,
-        handover: &Handover,
-        aborted: Vec<TopicPartition>,
-        uncommitted: Vec<TopicPartition>,
-        now: Instant,
-        fx: &mut Effects,
-    ) {
-        if let Some(ending) = &mut self.ending {
-            ending.report.forced |= handover.cut_short || !aborted.is_empty();
-            ending.report.dropped.extend(aborted);
-            ending.report.dropped.extend(uncommitted);
-            ending.report.dropped.sort();
-            ending.report.dropped.dedup();
-        }
-        self.leave_or_finish(now, fx);
-    }
-
-    fn leave_or_finish(&mut self, now: Instant, fx: &mut Effects) {
+    pub(super) fn leave_or_finish(&mut self, now: Instant, fx: &mut Effects) {
         if self.leave_request().is_some() && self.coordinator.is_some() {
             self.to(MemberState::Leaving, fx);
             self.advance_leave(now, fx);
@@ -239,11 +226,12 @@ impl Membership {
             let dropped: Vec<_> = self.ledger.dirty().cloned().collect();
             if let Some(ending) = &mut self.ending {
                 ending.report.forced = true;
-                ending.report.dropped = dropped;
+                ending.report.dropped.extend(dropped);
             }
             self.rounds += 1;
             let within = std::time::Duration::ZERO;
-            fx.push(Effect::ReleaseWorkers { round: self.rounds, hook: Hook::Lost, within });
+            let partitions = self.owned.iter().cloned().collect();
+            fx.push(Effect::ReleaseWorkers { round: self.rounds, partitions, hook: Hook::Lost, within });
             self.give_up_assignment(Hook::Lost, fx);
         }
         let request = if self.state == MemberState::Leaving && self.open.is_some() {
@@ -272,8 +260,11 @@ impl Membership {
         self.open = None;
         match ending.kind {
             Kind::Close => {
+                let mut report = ending.report;
+                report.dropped.sort();
+                report.dropped.dedup();
                 self.to(MemberState::Left, fx);
-                fx.push(Effect::Closed(ending.report));
+                fx.push(Effect::Closed(report));
             }
             Kind::Terminal(cause) => {
                 self.to(MemberState::Fatal, fx);

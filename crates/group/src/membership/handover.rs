@@ -1,4 +1,5 @@
-//! Giving partitions back, before a rejoin and before the end: drain → commit → hook.
+//! Giving partitions back, before a rejoin and before the end: drain → commit → hook. All of them, or, in a
+//! cooperative rebalance, those that move.
 //!
 //! 1. *Draining*: workers finish the record in hand and report it.
 //! 2. *Committing*: what is handled is committed, while the generation still stands.
@@ -7,6 +8,7 @@
 //! When the generation is gone, only the third step is left, with the `lost` hook. Each step has its share of
 //! the time; then the next begins whatever is missing.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use kohort_protocol::TopicPartition;
@@ -17,6 +19,7 @@ use super::{Effect, Effects, Hook, MemberState, Membership};
 pub(super) struct Handover {
     step: Step,
     round: u64,
+    partitions: BTreeSet<TopicPartition>,
     /// When the current step is over.
     pub(super) deadline: Instant,
     commit_by: Instant,
@@ -39,13 +42,21 @@ const LOST_WITHIN: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(1);
 
 impl Membership {
-    /// Begins to give all partitions back, within `total`.
-    pub(super) fn begin_handover(&mut self, now: Instant, total: Duration, lost: bool, fx: &mut Effects) {
+    /// Begins to give these partitions back, within `total`.
+    pub(super) fn begin_handover(
+        &mut self,
+        partitions: BTreeSet<TopicPartition>,
+        now: Instant,
+        total: Duration,
+        lost: bool,
+        fx: &mut Effects,
+    ) {
         self.rounds += 1;
         if lost {
             self.handover = Some(Handover {
                 step: Step::Releasing,
                 round: self.rounds,
+                partitions,
                 deadline: now,
                 commit_by: now,
                 release_by: now + total.min(LOST_WITHIN),
@@ -55,36 +66,43 @@ impl Membership {
             return self.release(now, fx);
         }
         let drain = total * 7 / 10;
+        let draining = partitions.iter().cloned().collect();
         self.handover = Some(Handover {
             step: Step::Draining,
             round: self.rounds,
+            partitions,
             deadline: now + drain,
             commit_by: now + total * 85 / 100,
             release_by: now + total,
             hook: Hook::Revoked,
             cut_short: false,
         });
-        fx.push(Effect::DrainWorkers { round: self.rounds, within: drain });
+        fx.push(Effect::DrainWorkers { round: self.rounds, partitions: draining, within: drain });
     }
 
     /// The generation is gone in the middle of a handover: nothing can be committed any more.
     pub(super) fn lose_handover(&mut self, now: Instant, fx: &mut Effects) {
         let Some(handover) = &mut self.handover else { return };
         if handover.step == Step::Releasing {
+            // What this one leaves over is lost behind it.
             return;
         }
+        handover.partitions.clone_from(&self.owned);
         handover.hook = Hook::Lost;
         handover.release_by = handover.release_by.min(now + LOST_WITHIN);
         self.release(now, fx);
     }
 
-    /// A close overtakes the handover of a rejoin: what is left of it must fit into `total`.
-    pub(super) fn hasten_handover(&mut self, now: Instant, total: Duration) {
-        if let Some(handover) = &mut self.handover {
-            handover.deadline = handover.deadline.min(now + total * 6 / 10);
-            handover.commit_by = handover.commit_by.min(now + total * 75 / 100);
-            handover.release_by = handover.release_by.min(now + total * 9 / 10);
+    /// An end overtakes the handover of a rejoin: what is left of it, and of the rest, must fit into `total`.
+    pub(super) fn hasten_handover(&mut self, now: Instant, total: Duration, fx: &mut Effects) {
+        let Some(handover) = &mut self.handover else { return };
+        if handover.partitions.len() < self.owned.len() && handover.step != Step::Releasing {
+            let all = self.owned.clone();
+            return self.begin_handover(all, now, total * 9 / 10, false, fx);
         }
+        handover.deadline = handover.deadline.min(now + total * 6 / 10);
+        handover.commit_by = handover.commit_by.min(now + total * 75 / 100);
+        handover.release_by = handover.release_by.min(now + total * 9 / 10);
     }
 
     pub(super) fn on_drained(&mut self, round: u64, now: Instant, fx: &mut Effects) {
@@ -127,7 +145,8 @@ impl Membership {
         if !self.handover.as_ref().is_some_and(|handover| handover.step == Step::Committing) {
             return;
         }
-        if self.ledger.is_dirty() {
+        let left = |handover: &Handover| self.ledger.is_dirty_in(&handover.partitions);
+        if self.handover.as_ref().is_some_and(left) {
             self.commit_now(now, fx);
         } else {
             self.release(now, fx);
@@ -152,16 +171,37 @@ impl Membership {
         handover.step = Step::Releasing;
         handover.deadline = handover.release_by + GRACE;
         let within = handover.release_by.saturating_duration_since(now);
-        fx.push(Effect::ReleaseWorkers { round: handover.round, hook: handover.hook, within });
+        let partitions = handover.partitions.iter().cloned().collect();
+        fx.push(Effect::ReleaseWorkers { round: handover.round, partitions, hook: handover.hook, within });
     }
 
     fn finish_handover(&mut self, aborted: Vec<TopicPartition>, now: Instant, fx: &mut Effects) {
         let Some(handover) = self.handover.take() else { return };
-        let uncommitted: Vec<_> = self.ledger.dirty().cloned().collect();
-        self.give_up_assignment(handover.hook, fx);
-        if self.ending.is_some() {
-            self.finish_ending_handover(&handover, aborted, uncommitted, now, fx);
+        let dropped = self.ledger.dirty().filter(|partition| handover.partitions.contains(*partition));
+        let dropped: Vec<_> = dropped.cloned().chain(aborted.iter().cloned()).collect();
+        if handover.partitions.is_superset(&self.owned) {
+            self.give_up_assignment(handover.hook, fx);
         } else {
+            self.give_up(&handover.partitions, fx);
+        }
+        if let Some(ending) = &mut self.ending {
+            ending.report.forced |= handover.cut_short || !aborted.is_empty();
+            ending.report.dropped.extend(dropped);
+        }
+        if self.owned.is_empty() || (self.ending.is_none() && self.generation >= 0) {
+            return self.after_handover(now, fx);
+        }
+        // The identity went, or the end came, while only some were given back: now the rest.
+        let (rest, lost) = (self.owned.clone(), self.generation < 0);
+        let left = self.ending.as_ref().map(|ending| ending.left(now));
+        self.begin_handover(rest, now, left.unwrap_or(self.config.handover_timeout()), lost, fx);
+    }
+
+    fn after_handover(&mut self, now: Instant, fx: &mut Effects) {
+        if self.ending.is_some() {
+            self.leave_or_finish(now, fx);
+        } else {
+            self.leadership = None;
             self.to(MemberState::Unjoined, fx);
         }
     }

@@ -51,13 +51,7 @@ impl Membership {
     /// Makes the heart beat exactly while the coordinator is known and a generation stands that is not being
     /// left.
     pub(super) fn advance_heartbeat(&mut self, fx: &mut Effects) {
-        let beating = matches!(
-            self.state,
-            MemberState::CompletingRebalance
-                | MemberState::Stable
-                | MemberState::Revoking
-                | MemberState::PrepareLeaving
-        ) && self.generation >= 0;
+        let beating = self.is_counted_in();
         let wanted = match (&self.coordinator, self.heartbeat.incarnation) {
             (Some(to), Some(incarnation)) if beating => Some(Armed {
                 incarnation,
@@ -87,17 +81,27 @@ impl Membership {
         self.heartbeat.armed = wanted;
     }
 
+    /// Does a generation stand that is neither being left nor waited for? A cooperative member stays in its own
+    /// until its JoinGroup is out.
+    fn is_counted_in(&self) -> bool {
+        let within = match self.state {
+            MemberState::CompletingRebalance
+            | MemberState::Stable
+            | MemberState::Revoking
+            | MemberState::PrepareLeaving => true,
+            MemberState::Unjoined => !self.owned.is_empty(),
+            _ => false,
+        };
+        within && self.generation >= 0
+    }
+
     /// When the member fences itself unless a good heartbeat comes first.
     pub(super) fn fence_deadline(&self) -> Option<Instant> {
-        let counted_in = self.generation >= 0
-            && matches!(
-                self.state,
-                MemberState::CompletingRebalance
-                    | MemberState::Stable
-                    | MemberState::Revoking
-                    | MemberState::PrepareLeaving
-            );
-        if counted_in { self.heartbeat.last_good.map(|at| at + self.config.session_timeout) } else { None }
+        if self.is_counted_in() {
+            self.heartbeat.last_good.map(|at| at + self.config.session_timeout)
+        } else {
+            None
+        }
     }
 
     /// The outcome of a beat. 27 proves life as a good answer does.

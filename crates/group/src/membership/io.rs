@@ -63,12 +63,12 @@ pub enum Input {
         /// What came of it.
         beat: Beat,
     },
-    /// All workers finished the record in hand and stopped delivering.
+    /// The workers finished the record in hand and stopped delivering.
     Drained {
         /// The round of [`Effect::DrainWorkers`].
         round: u64,
     },
-    /// All workers ran their hook and are gone.
+    /// The workers ran their hook and are gone.
     Released {
         /// The round of [`Effect::ReleaseWorkers`].
         round: u64,
@@ -289,17 +289,21 @@ pub enum Effect {
         /// Where each starts.
         partitions: Vec<StartPosition>,
     },
-    /// All workers finish the record in hand, report what they handled, and deliver no more.
+    /// These workers finish the record in hand, report what they handled, and deliver no more.
     DrainWorkers {
         /// For [`Input::Drained`].
         round: u64,
+        /// Whose workers.
+        partitions: Vec<TopicPartition>,
         /// No longer than this.
         within: Duration,
     },
-    /// All workers run their hook and end; their fetches end too. No new handler call from this moment on.
+    /// These workers run their hook and end; their fetches end too. No new handler call from this moment on.
     ReleaseWorkers {
         /// For [`Input::Released`].
         round: u64,
+        /// Whose workers.
+        partitions: Vec<TopicPartition>,
         /// The hook.
         hook: Hook,
         /// Then they are killed.
@@ -347,6 +351,8 @@ pub enum RejoinReason {
     HeartbeatCrash,
     /// As leader, it saw partitions or topics appear.
     MetadataChanged,
+    /// As leader of a cooperative group, it waited in vain for the join that completes the assignment.
+    AssignmentIncomplete,
     /// A join or sync did not come through.
     JoinFailed,
 }
@@ -361,6 +367,7 @@ impl RejoinReason {
             RejoinReason::SessionExpired => "session_expired",
             RejoinReason::HeartbeatCrash => "heartbeat_crash",
             RejoinReason::MetadataChanged => "metadata_changed",
+            RejoinReason::AssignmentIncomplete => "assignment_incomplete",
             RejoinReason::JoinFailed => "join_failed",
         }
     }

@@ -1,13 +1,15 @@
 //! Into the group: JoinGroup, then SyncGroup, and what their answers mean.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use kohort_protocol::ErrorCode;
 use kohort_protocol::consumer::{Assignment, Subscription};
 use kohort_protocol::messages::{
     JoinGroupRequest, JoinGroupResponse, JoinProtocol, SyncGroupRequest, SyncGroupResponse,
 };
+
+use kohort_protocol::sticky::StickyUserData;
+use kohort_protocol::{EncodeError, ErrorCode};
 
 use super::heartbeat::reason_of;
 use super::leader::Leadership;
@@ -20,6 +22,8 @@ use crate::verdict::{Forget, GroupApi, Verdict, verdict};
 pub(super) const PROTOCOL_TYPE: &str = "consumer";
 /// Version of the subscription and assignment blobs we write: 1 (KIP-429), read by every client.
 pub(super) const BLOB_VERSION: i16 = 1;
+/// Version 2 and above say the generation that owned partitions are of (KIP-792).
+const COOPERATIVE_BLOB_VERSION: i16 = 3;
 
 /// The group question that is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,9 +67,8 @@ impl Membership {
             return;
         }
         let Some(to) = self.coordinator.clone() else { return };
-        let subscription = Subscription { topics: self.config.topics.clone(), ..Subscription::default() };
-        let metadata = match subscription.encode(BLOB_VERSION) {
-            Ok(metadata) => metadata,
+        let protocols = match self.subscriptions() {
+            Ok(protocols) => protocols,
             Err(error) => {
                 return self.terminate(TerminalCause::Unsupported { detail: error.to_string() }, now, fx);
             }
@@ -77,12 +80,7 @@ impl Membership {
             member_id: self.member_id.clone(),
             group_instance_id: self.instance_id(),
             protocol_type: PROTOCOL_TYPE.into(),
-            protocols: self
-                .config
-                .assignors
-                .iter()
-                .map(|assignor| JoinProtocol { name: assignor.name().into(), metadata: metadata.clone() })
-                .collect(),
+            protocols,
             reason: None,
         };
         self.not_before = None;
@@ -90,6 +88,30 @@ impl Membership {
         let within = self.config.join_timeout();
         let round = self.ask(Some(to), Question::Join(request), within, fx);
         self.open = Some((round, Open::Join));
+    }
+
+    /// What the member tells each assignor: its topics, and to the sticky ones what it has or had.
+    fn subscriptions(&self) -> Result<Vec<JoinProtocol>, EncodeError> {
+        let plain = Subscription { topics: self.config.topics.clone(), ..Subscription::default() };
+        let mut protocols = Vec::with_capacity(self.config.assignors.len());
+        for assignor in &self.config.assignors {
+            let metadata = match assignor {
+                Assignor::Sticky => {
+                    let (previous, generation) = self.previous.clone();
+                    let data = StickyUserData { previous, generation }.encode()?;
+                    Subscription { user_data: Some(data), ..plain.clone() }.encode(BLOB_VERSION)?
+                }
+                Assignor::CooperativeSticky if self.is_cooperative() => {
+                    let owned_partitions = self.assignment.iter().cloned().collect();
+                    let owning =
+                        Subscription { owned_partitions, generation: self.previous.1, ..plain.clone() };
+                    owning.encode(COOPERATIVE_BLOB_VERSION)?
+                }
+                _ => plain.encode(BLOB_VERSION)?,
+            };
+            protocols.push(JoinProtocol { name: assignor.name().into(), metadata });
+        }
+        Ok(protocols)
     }
 
     pub(super) fn on_group_answer(
@@ -211,6 +233,13 @@ impl Membership {
             );
             return self.refused(GroupApi::JoinGroup, ErrorCode::InconsistentGroupProtocol, detail, now, fx);
         }
+        // The id of a static member is its instance id and a UUID.
+        let of_instance = |instance: &String| {
+            let rest =
+                response.leader.strip_prefix(instance.as_str()).and_then(|rest| rest.strip_prefix('-'));
+            rest.is_some_and(|uuid| uuid.len() == 36)
+        };
+        self.succeeds_leader = !leads && self.instance_id().as_ref().is_some_and(of_instance);
         self.member_id = response.member_id;
         self.generation = response.generation;
         self.protocol_name = response.protocol_name;
@@ -259,7 +288,7 @@ impl Membership {
         }
         let Some(to) = self.coordinator.clone() else { return };
         let assignor = self.protocol_name.as_deref().and_then(Assignor::from_name);
-        let assignments = match (&self.leadership, assignor) {
+        let assignments = match (&mut self.leadership, assignor) {
             (Some(leadership), Some(assignor)) if !leadership.skip_assignment => match leadership
                 .assignments(assignor)
             {
@@ -305,6 +334,15 @@ impl Membership {
         }
     }
 
+    /// A cooperative assignment leaves out what moves, and relies on the next join of those who give it back. One
+    /// that vanishes before it joins, and has a static successor, never does: the successor takes its place
+    /// without a rebalance. The leader knows what it left out; a leader's static successor does not know what
+    /// its predecessor did, and below JoinGroup v9 is not even told that it leads.
+    fn may_be_incomplete(&self) -> bool {
+        let skips = |leadership: &Leadership| leadership.skip_assignment || leadership.incomplete;
+        self.is_cooperative() && (self.succeeds_leader || self.leadership.as_ref().is_some_and(skips))
+    }
+
     fn take_assignment(&mut self, response: &SyncGroupResponse, now: Instant, fx: &mut Effects) {
         let differs =
             |theirs: &Option<String>, ours: &str| theirs.as_deref().is_some_and(|name| name != ours);
@@ -336,9 +374,12 @@ impl Membership {
         }
         self.assignment =
             decoded.map(|assignment| assignment.partitions.into_iter().collect()).unwrap_or_default();
-        self.awaiting_offsets = self.assignment.clone();
+        self.previous = (self.assignment.iter().cloned().collect(), self.generation);
+        self.awaiting_offsets = self.assignment.difference(&self.owned).cloned().collect();
+        let moved: BTreeSet<_> = self.owned.difference(&self.assignment).cloned().collect();
         self.joining.reset();
         self.heartbeat.last_good = Some(now);
+        self.complete_by = self.may_be_incomplete().then(|| now + self.config.rebalance_timeout);
         if let Some(leadership) = &mut self.leadership {
             // Without an assignment of its own it has nothing to compare with: it looks at once.
             let wait =
@@ -348,9 +389,14 @@ impl Membership {
         fx.push(Effect::Notice(Notice::Synced { generation: self.generation }));
         fx.push(Effect::Notice(Notice::Assigned {
             generation: self.generation,
-            partitions: self.assignment.iter().cloned().collect(),
+            partitions: self.awaiting_offsets.iter().cloned().collect(),
         }));
         self.to(MemberState::Stable, fx);
+        if !moved.is_empty() {
+            // KIP-429: what moves is given back now; the join behind it lets its next owner have it.
+            self.to(MemberState::Revoking, fx);
+            self.begin_handover(moved, now, self.config.handover_timeout(), false, fx);
+        }
     }
 
     /// The first rejoin after a good generation follows at once; those after it are paced.

@@ -20,6 +20,8 @@ pub(super) struct Leadership {
     pub(super) topics: BTreeSet<String>,
     /// KIP-814: it leads, and the assignment stands as it is.
     pub(super) skip_assignment: bool,
+    /// A cooperative assignment left out what moves: a join of those who give it back has to follow.
+    pub(super) incomplete: bool,
     pub(super) counts: Option<BTreeMap<String, i32>>,
     pub(super) asked: Option<u64>,
     pub(super) watch_at: Option<Instant>,
@@ -87,12 +89,24 @@ impl Leadership {
                 }
             })
             .collect();
-        Self { members, topics, skip_assignment, counts: None, asked: None, watch_at: None }
+        Self {
+            members,
+            topics,
+            skip_assignment,
+            incomplete: false,
+            counts: None,
+            asked: None,
+            watch_at: None,
+        }
     }
 
-    pub(super) fn assignments(&self, assignor: Assignor) -> Result<Vec<MemberAssignment>, EncodeError> {
+    pub(super) fn assignments(&mut self, assignor: Assignor) -> Result<Vec<MemberAssignment>, EncodeError> {
         let empty = BTreeMap::new();
-        let shares = assignor.assign(&self.members, self.counts.as_ref().unwrap_or(&empty));
+        let counts = self.counts.as_ref().unwrap_or(&empty);
+        let shares = assignor.assign(&self.members, counts);
+        let given: usize = shares.values().map(Vec::len).sum();
+        let wanted: i32 = self.topics.iter().filter_map(|topic| counts.get(topic)).sum();
+        self.incomplete = given < usize::try_from(wanted).unwrap_or(0);
         shares
             .into_iter()
             .map(|(member_id, partitions)| {

@@ -70,7 +70,10 @@ impl Membership {
             }
         }
         if !starts.is_empty() {
-            self.workers_running = true;
+            if self.owned.is_empty() {
+                self.workers_since = self.generation;
+            }
+            self.owned.extend(starts.iter().map(|start| start.partition.clone()));
             fx.push(Effect::StartWorkers { generation: self.generation, partitions: starts });
         }
         if let Some(code) = worst {

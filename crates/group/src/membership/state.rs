@@ -6,9 +6,10 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum MemberState {
-    /// Not in the group: looks for its coordinator or waits to join. No heartbeats, no workers.
+    /// Not in the group: looks for its coordinator or waits to join. No heartbeats and no workers, but for a
+    /// cooperative member, which works and beats on.
     Unjoined,
-    /// A JoinGroup is outstanding. No heartbeats, no workers.
+    /// A JoinGroup is outstanding. No heartbeats; workers only of a cooperative member.
     PreparingRebalance,
     /// Joined; as leader computes the assignment; a SyncGroup is outstanding. Heartbeats flow.
     CompletingRebalance,
@@ -33,16 +34,22 @@ use MemberState as S;
 /// made from this table, and the exploration test checks that each is walked.
 pub const TRANSITIONS: &[(MemberState, MemberState)] = &[
     (S::Unjoined, S::PreparingRebalance),
+    (S::Unjoined, S::Revoking),
+    (S::Unjoined, S::PrepareLeaving),
     (S::Unjoined, S::Leaving),
     (S::Unjoined, S::Left),
     (S::Unjoined, S::Fatal),
     (S::PreparingRebalance, S::Unjoined),
     (S::PreparingRebalance, S::CompletingRebalance),
+    (S::PreparingRebalance, S::Revoking),
+    (S::PreparingRebalance, S::PrepareLeaving),
     (S::PreparingRebalance, S::Leaving),
     (S::PreparingRebalance, S::Left),
     (S::PreparingRebalance, S::Fatal),
     (S::CompletingRebalance, S::Unjoined),
     (S::CompletingRebalance, S::Stable),
+    (S::CompletingRebalance, S::Revoking),
+    (S::CompletingRebalance, S::PrepareLeaving),
     (S::CompletingRebalance, S::Leaving),
     (S::CompletingRebalance, S::Left),
     (S::CompletingRebalance, S::Fatal),

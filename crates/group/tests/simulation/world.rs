@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::{Duration, Instant};
 
+use kohort_group::Assignor;
 use kohort_group::coordinator::{
     CoordinatorConfig, CoordinatorEffect, CoordinatorInput, GroupReply, GroupRequest, GroupState,
 };
@@ -120,12 +121,18 @@ struct Member {
     incarnation: u64,
     heart_alive: bool,
     armed: Option<(u64, HeartbeatRequest)>,
-    /// Number of the current set of workers; ticks of another set are void.
+    /// Numbers the workers; ticks of another are void.
     run: u64,
-    working: BTreeMap<i32, (i64, i32)>,
-    delivering: bool,
+    working: BTreeMap<i32, Worker>,
     timer: Option<Instant>,
     crash_bound_trips: u32,
+}
+
+struct Worker {
+    run: u64,
+    generation: i32,
+    position: i64,
+    delivering: bool,
 }
 
 /// Who waits for the reply to a call.
@@ -152,6 +159,8 @@ pub(crate) struct World {
     max_delay: Duration,
     /// What the broker speaks: at 9 a static leader is told to skip the assignment, at 5 it cannot be.
     version: i16,
+    /// What all members offer.
+    assignors: Vec<Assignor>,
     /// Slots whose members are static, under the slot's own instance id.
     statics: BTreeSet<usize>,
     /// Per partition: how far any worker ever got.
@@ -194,6 +203,11 @@ impl World {
             loss_percent: chance.below(12),
             max_delay: Duration::from_millis(1 + chance.below(400)),
             version: if chance.below(2) == 0 { 5 } else { 9 },
+            assignors: match chance.below(4) {
+                0 => vec![Assignor::Range, Assignor::RoundRobin],
+                1 => vec![Assignor::Sticky],
+                _ => vec![Assignor::CooperativeSticky],
+            },
             statics: (0..size).filter(|_| chance.below(2) == 0).collect(),
             worked: BTreeMap::new(),
             committed: BTreeMap::new(),
@@ -219,6 +233,7 @@ impl World {
         self.lives += 1;
         let mut config = MembershipConfig::new(GROUP, [TOPIC]);
         config.group_instance_id = self.statics.contains(&slot).then(|| format!("i{slot}"));
+        config.assignors.clone_from(&self.assignors);
         config.session_timeout = Duration::from_secs(6);
         config.rebalance_timeout = Duration::from_secs(6 + self.chance.below(6));
         config.request_timeout = Duration::from_secs(2);
@@ -235,7 +250,6 @@ impl World {
             armed: None,
             run: 0,
             working: BTreeMap::new(),
-            delivering: false,
             timer: None,
             crash_bound_trips: 0,
         }
@@ -371,8 +385,12 @@ impl World {
             Effect::StartWorkers { generation, partitions } => {
                 self.start_workers(index, generation, partitions)
             }
-            Effect::DrainWorkers { round, within } => {
-                self.members[index].delivering = false;
+            Effect::DrainWorkers { round, partitions, within } => {
+                for partition in partitions {
+                    if let Some(worker) = self.members[index].working.get_mut(&partition.partition) {
+                        worker.delivering = false;
+                    }
+                }
                 // Now and then a handler does not come back in time.
                 let wait = if self.faulty() && self.chance.below(20) == 0 {
                     within + Duration::from_secs(1)
@@ -382,11 +400,10 @@ impl World {
                 self.post(index, wait, Input::Drained { round });
                 Ok(())
             }
-            Effect::ReleaseWorkers { round, within, .. } => {
+            Effect::ReleaseWorkers { round, partitions, within, .. } => {
                 let member = &mut self.members[index];
-                member.delivering = false;
                 if self.sabotage != Sabotage::WorkersOutliveRelease {
-                    member.working.clear();
+                    member.working.retain(|number, _| !partitions.iter().any(|one| one.partition == *number));
                 }
                 let wait = self.chance.up_to(within.min(Duration::from_millis(300)));
                 self.post(index, wait, Input::Released { round, aborted: Vec::new() });
@@ -396,6 +413,20 @@ impl World {
                 match notice {
                     Notice::HeartbeatCrash { .. } => self.tally.rejoins_after_crash += 1,
                     Notice::Lost(partitions) => self.tally.lost_partitions += partitions.len() as u64,
+                    // What a cooperative member keeps, it handles in the new generation.
+                    Notice::Assigned { generation, .. } => {
+                        let member = &self.members[index];
+                        let kept: Vec<i32> = member.working.keys().copied().collect();
+                        for partition in kept {
+                            if self.members[index]
+                                .core
+                                .assignment()
+                                .contains(&TopicPartition::new(TOPIC, partition))
+                            {
+                                self.own(index, generation, partition)?;
+                            }
+                        }
+                    }
                     _ => {}
                 }
                 Ok(())
@@ -481,7 +512,7 @@ impl World {
                 return Ok(());
             }
             Question::Join(request) => {
-                if !self.members[index].working.is_empty() {
+                if !self.members[index].working.is_empty() && !self.members[index].core.is_cooperative() {
                     return Err(format!("m{index} joins with workers alive"));
                 }
                 request.into()
@@ -606,25 +637,17 @@ impl World {
         starts: Vec<kohort_group::membership::StartPosition>,
     ) -> Checked {
         let life = self.members[index].life;
-        self.members[index].run += 1;
-        let run = self.members[index].run;
-        self.members[index].delivering = true;
         for start in starts {
             let partition = start.partition.partition;
-            // A static member's next life takes over within the generation; its last one is gone by then.
-            let owner = *self.owners.entry((generation, partition)).or_insert((index, life));
-            let successor = owner.0 == index && self.statics.contains(&index);
-            if owner != (index, life) && !successor {
-                return Err(format!(
-                    "{TOPIC}-{partition} has two members in generation {generation}: m{} and m{index}",
-                    owner.0
-                ));
-            }
+            self.own(index, generation, partition)?;
+            self.members[index].run += 1;
+            let run = self.members[index].run;
             if self.members[index].working.contains_key(&partition) {
                 return Err(format!("m{index} starts a second worker for {TOPIC}-{partition}"));
             }
             let position = start.committed.unwrap_or(0);
-            self.members[index].working.insert(partition, (position, generation));
+            let worker = Worker { run, generation, position, delivering: true };
+            self.members[index].working.insert(partition, worker);
             if start.committed.is_none() {
                 let partition = TopicPartition::new(TOPIC, partition);
                 self.post(index, Duration::ZERO, Input::PositionReset { generation, partition, offset: 0 });
@@ -635,15 +658,34 @@ impl World {
         Ok(())
     }
 
-    fn work(&mut self, index: usize, life: u64, _run: u64, partition: i32) -> Checked {
+    /// A partition is handled by one member of a generation only.
+    fn own(&mut self, index: usize, generation: i32, partition: i32) -> Checked {
+        let life = self.members[index].life;
+        // A static member's next life takes over within the generation; its last one is gone by then.
+        let owner = *self.owners.entry((generation, partition)).or_insert((index, life));
+        let successor = owner.0 == index && self.statics.contains(&index);
+        if owner != (index, life) && !successor {
+            return Err(format!(
+                "{TOPIC}-{partition} has two members in generation {generation}: m{} and m{index}",
+                owner.0
+            ));
+        }
+        Ok(())
+    }
+
+    fn work(&mut self, index: usize, life: u64, run: u64, partition: i32) -> Checked {
         let records = 1 + self.chance.below(20) as i64;
         let member = &mut self.members[index];
-        if member.life != life || !member.delivering {
+        if member.life != life {
             return Ok(());
         }
-        let Some((position, generation)) = member.working.get_mut(&partition) else { return Ok(()) };
-        *position += records;
-        let (position, generation, run) = (*position, *generation, member.run);
+        let Some(worker) =
+            member.working.get_mut(&partition).filter(|worker| worker.run == run && worker.delivering)
+        else {
+            return Ok(());
+        };
+        worker.position += records;
+        let (position, generation) = (worker.position, worker.generation);
         let worked = self.worked.entry(partition).or_default();
         *worked = (*worked).max(position);
         let wait = Duration::from_millis(400) + self.chance.up_to(Duration::from_millis(600));

@@ -108,7 +108,9 @@ impl ConsumerGroupBuilder {
         self.with(|config| config.instance_id = Some(InstanceId::Closure(Arc::new(find))))
     }
 
-    /// The assignors offered, preferred first (`partition.assignment.strategy`). Default range, roundrobin.
+    /// The assignors offered, preferred first (`partition.assignment.strategy`). Only when all of them are
+    /// cooperative does the member keep its partitions through a rebalance. Default range, cooperative-sticky, as
+    /// in Kafka: eager, and ready for a rolling change to cooperative.
     pub fn assignors(self, assignors: impl IntoIterator<Item = Assignor>) -> Self {
         self.with(|config| config.membership.assignors = assignors.into_iter().collect())
     }

@@ -45,7 +45,11 @@ const PROPERTIES: &[(&str, Apply)] = &[
     ("partition.assignment.strategy", |c, k, v| {
         let names: Result<Vec<_>, _> = v
             .split(',')
-            .map(|name| assignor(name).ok_or_else(|| invalid(k, name.trim(), "must be range or roundrobin")))
+            .map(|name| {
+                assignor(name).ok_or_else(|| {
+                    invalid(k, name.trim(), "must be range, roundrobin, sticky or cooperative-sticky")
+                })
+            })
             .collect();
         set(&mut c.membership.assignors, names)
     }),

@@ -68,11 +68,11 @@ impl State {
                 MemberEvent::Assigned { member, generation, partitions }
             }
             Notice::Revoked(partitions) => {
-                self.waiters.clear();
+                self.forget(&partitions);
                 MemberEvent::Revoked { member, partitions }
             }
             Notice::Lost(partitions) => {
-                self.waiters.clear();
+                self.forget(&partitions);
                 MemberEvent::Lost { member, partitions }
             }
             Notice::PartitionFailed { partition, error } => {
@@ -99,6 +99,12 @@ impl State {
             _ => return,
         };
         self.incarnation.emit(event);
+    }
+
+    /// These are not ours any more: nobody can wait for their commits, and `status()` does not show them.
+    fn forget(&mut self, partitions: &[kohort_protocol::TopicPartition]) {
+        self.waiters.retain(|waiter| !partitions.contains(&waiter.partition));
+        self.incarnation.slots().retain(|partition, _| !partitions.contains(partition));
     }
 
     /// Tells those who wait for these offsets, and writes them down for `status()`.

@@ -1,6 +1,7 @@
 //! The manager's arm into the partitions supervisor: starts, drains and releases workers. Orders are carried
 //! out one after the other by a task of their own, because each waits for workers, and the manager never does.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,14 +23,15 @@ use crate::worker::{WorkerArguments, WorkerMessage};
 const ORDERS: usize = 16;
 
 pub(super) enum Order {
-    Start { workers: Vec<NewWorker>, run: Arc<Run> },
-    Drain { round: u64, within: Duration },
-    Release { round: u64, hook: Hook, within: Duration },
+    Start { workers: Vec<NewWorker> },
+    Drain { round: u64, partitions: Vec<TopicPartition>, within: Duration },
+    Release { round: u64, partitions: Vec<TopicPartition>, hook: Hook, within: Duration },
 }
 
 pub(super) struct NewWorker {
     partition: TopicPartition,
     slot: Arc<Slot>,
+    run: Arc<Run>,
     spec: ChildSpec,
 }
 
@@ -56,7 +58,7 @@ impl Partitions {
         let task = tokio::spawn(async move {
             let Ok(supervisor) = supervisor.await else { return };
             let Some(supervisor) = SupervisorRef::of(&supervisor).await else { return };
-            let mut arm = Arm { supervisor, manager, workers: Vec::new() };
+            let mut arm = Arm { supervisor, manager, workers: BTreeMap::new() };
             while let Some(order) = given.recv().await {
                 arm.carry_out(order).await;
             }
@@ -90,18 +92,10 @@ impl State {
         generation: i32,
         starts: Vec<StartPosition>,
     ) -> Result<(), TerminalReason> {
-        let run = match &self.run {
-            Some(run) if run.generation == generation => run.clone(),
-            _ => {
-                self.incarnation.slots().clear();
-                let run = Arc::new(Run::new(generation));
-                self.run = Some(run.clone());
-                run
-            }
-        };
         let mut workers = Vec::with_capacity(starts.len());
         for StartPosition { partition, committed } in starts {
-            let slot = Arc::new(Slot::new(committed));
+            let (slot, run) = (Arc::new(Slot::new(committed)), Arc::new(Run::new(generation)));
+            self.runs.insert(partition.clone(), run.clone());
             self.incarnation.slots().insert(partition.clone(), slot.clone());
             let arguments = WorkerArguments {
                 partition: partition.clone(),
@@ -111,10 +105,10 @@ impl State {
                 manager: myself.clone(),
                 table: self.table.clone(),
             };
-            workers.push(NewWorker { partition, slot, spec: self.factory.spec(arguments) });
+            workers.push(NewWorker { partition, slot, run, spec: self.factory.spec(arguments) });
         }
         match &self.partitions {
-            Some(partitions) => partitions.give(Order::Start { workers, run }),
+            Some(partitions) => partitions.give(Order::Start { workers }),
             // The supervisor has not reported yet, which it does before anything is assigned, or is gone.
             None => Err(TerminalReason::Crashed {
                 what: "there is no partitions supervisor to start workers".into(),
@@ -126,18 +120,18 @@ impl State {
 struct Arm {
     supervisor: SupervisorRef,
     manager: ActorRef<ManagerMessage>,
-    workers: Vec<(TopicPartition, Arc<Slot>)>,
+    workers: BTreeMap<TopicPartition, Arc<Slot>>,
 }
 
 impl Arm {
     async fn carry_out(&mut self, order: Order) {
         let over = match order {
-            Order::Start { workers, run } => {
-                for NewWorker { partition, slot, spec } in workers {
+            Order::Start { workers } => {
+                for NewWorker { partition, slot, run, spec } in workers {
                     if run.is_released() {
-                        break;
+                        continue;
                     }
-                    self.workers.push((partition.clone(), slot));
+                    self.workers.insert(partition.clone(), slot);
                     if let Err(error) = self.supervisor.start_child(spec).await {
                         let cause = super::chain(&error);
                         self.tell(Input::WorkersGaveUp { partition: Some(partition), cause });
@@ -146,12 +140,12 @@ impl Arm {
                 }
                 return;
             }
-            Order::Drain { round, within } => {
-                self.ask_all(within, |done| WorkerMessage::Drain { done }).await;
+            Order::Drain { round, partitions, within } => {
+                self.ask(&partitions, within, |done| WorkerMessage::Drain { done }).await;
                 Input::Drained { round }
             }
-            Order::Release { round, hook, within } => {
-                let aborted = self.release(hook, within).await;
+            Order::Release { round, partitions, hook, within } => {
+                let aborted = self.release(partitions, hook, within).await;
                 Input::Released { round, aborted }
             }
         };
@@ -163,14 +157,20 @@ impl Arm {
         let _ = self.manager.cast(ManagerMessage::Input(input));
     }
 
-    /// Sends a message to every worker and waits until each has dropped its `done`, by having worked on it or
+    /// Sends a message to these workers and waits until each has dropped its `done`, by having worked on it or
     /// by having ended. False if time ran out first.
-    async fn ask_all(&self, within: Duration, message: impl Fn(mpsc::Sender<()>) -> WorkerMessage) -> bool {
+    async fn ask(
+        &self,
+        partitions: &[TopicPartition],
+        within: Duration,
+        message: impl Fn(mpsc::Sender<()>) -> WorkerMessage,
+    ) -> bool {
+        let ids: BTreeSet<_> = partitions.iter().map(crate::worker::child_id).collect();
         let deadline = Instant::now() + within;
         let (done, mut all_done) = mpsc::channel(1);
         let asked = async {
             for child in self.supervisor.which_children().await.unwrap_or_default() {
-                if let Some(cell) = child.cell {
+                if let Some(cell) = child.cell.filter(|_| ids.contains(&child.id)) {
                     let _ = cell.send_message(message(done.clone()));
                 }
             }
@@ -181,11 +181,17 @@ impl Arm {
     }
 
     /// Workers run their hook and end; those that do not in time are killed. Nothing of them is alive after.
-    async fn release(&mut self, hook: Hook, within: Duration) -> Vec<TopicPartition> {
-        self.ask_all(within, |done| WorkerMessage::Release { hook, done }).await;
+    async fn release(
+        &mut self,
+        partitions: Vec<TopicPartition>,
+        hook: Hook,
+        within: Duration,
+    ) -> Vec<TopicPartition> {
+        self.ask(&partitions, within, |done| WorkerMessage::Release { hook, done }).await;
         let mut aborted = Vec::new();
-        for (partition, slot) in std::mem::take(&mut self.workers) {
-            if slot.is_handling() {
+        for partition in partitions {
+            let slot = self.workers.remove(&partition);
+            if slot.is_some_and(|slot| slot.is_handling()) {
                 aborted.push(partition.clone());
             }
             let id = crate::worker::child_id(&partition);

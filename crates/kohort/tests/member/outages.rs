@@ -136,7 +136,7 @@ async fn d_34_and_d_38_refusals_are_terminal_and_say_what_was_refused() {
         assert_eq!(reason.class(), TerminalClass::Auth, "{api}");
     }
     let reason = terminal(&broker, ApiKey::JoinGroup, ErrorCode::InconsistentGroupProtocol).await;
-    assert!(reason.to_string().contains("range, roundrobin"), "{reason}");
+    assert!(reason.to_string().contains("range, cooperative-sticky"), "{reason}");
     let reason = terminal(&broker, ApiKey::JoinGroup, ErrorCode::InvalidSessionTimeout).await;
     assert!(reason.to_string().contains("6000 ms"), "{reason}");
     let reason = terminal(&broker, ApiKey::Heartbeat, ErrorCode::FencedInstanceId).await;
