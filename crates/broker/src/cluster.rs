@@ -153,6 +153,12 @@ impl Cluster {
         effects
     }
 
+    /// A node came back: loads anew what it leads, which it does if no other took over.
+    pub(crate) fn reload_of(&mut self, node: i32, now: Instant) -> CoordinatorEffects {
+        let led = self.places.iter_mut().filter(|place| place.leader == node);
+        led.flat_map(|place| place.reload(now)).collect()
+    }
+
     /// Loads every group anew where it is.
     pub(crate) fn reload(&mut self, now: Instant) -> CoordinatorEffects {
         self.places.iter_mut().flat_map(|place| place.reload(now)).collect()

@@ -231,9 +231,12 @@ impl Node {
     }
 
     /// A node stops, or starts again. What a node led that does not run is led by the others at once; a node that
-    /// comes back leads nothing until something is given to it.
+    /// comes back leads nothing until something is given to it, unless nobody was there to take over.
     pub(crate) fn set_alive(&mut self, node: i32, runs: bool, now: Instant, out: &mut Outcome) {
         self.cluster.set_alive(node, runs);
+        if runs {
+            take_effects(self.cluster.reload_of(node, now), out);
+        }
         for (partition, to) in self.cluster.elect() {
             self.lead_groups(partition, to, now, out);
         }

@@ -64,7 +64,7 @@ async fn b_desc_01_an_unknown_group_is_dead_and_from_version_6_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_desc_02_members_are_described_with_metadata_only_while_stable() {
+async fn members_are_described_with_metadata_only_while_stable() {
     let broker = in_memory().await;
     let mut wire = Wire::memory(&broker).await;
     let joined = subscriber(&mut wire, "g", "orders").await;

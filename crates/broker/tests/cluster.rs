@@ -291,6 +291,19 @@ async fn what_a_stopped_node_led_is_led_by_the_others_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_last_node_that_stops_and_comes_back_gives_every_member_a_full_session() {
+    let broker = in_memory().await;
+    let mut wire = Wire::memory(&broker).await;
+    let joined = alone(&mut wire, "g").await;
+    broker.stop_node(0).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    broker.start_node(0).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(9_900)).await;
+    let mut wire = Wire::memory(&broker).await;
+    assert_eq!(wire.latest(&heartbeat("g", &joined)).await.error, ErrorCode::None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn sessions_expire_whichever_node_keeps_the_time() {
     let broker = three().await;
     let (at, other) = nodes(&broker, "g");
