@@ -44,10 +44,13 @@ class Member(threading.Thread):
         try:
             consumer = KafkaConsumer(self.topic, **self.settings)
             while not self.over.is_set():
-                for records in consumer.poll(timeout_ms=100).values():
+                polled = consumer.poll(timeout_ms=100)
+                for records in polled.values():
                     self.seen.extend((record.partition, record.offset, record.value) for record in records)
+                if polled:
+                    # At once: what is not committed when the other one leaves comes again.
+                    consumer.commit()
                 self.owned = {place.partition for place in consumer.assignment()}
-            consumer.commit()
             consumer.close()
         except Exception as problem:  # told by the main thread
             self.problem = problem
