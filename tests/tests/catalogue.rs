@@ -88,6 +88,13 @@ fn supervisors() -> Vec<Box<dyn ErasedEvent>> {
             reason: reason(),
         },
         SupervisorEvent::ChildRestarted { supervisor: supervisor(), child: child(), kind, incarnation: 2 },
+        SupervisorEvent::RestartDelayed {
+            supervisor: supervisor(),
+            child: child(),
+            kind,
+            incarnation: 2,
+            delay: SECOND,
+        },
         SupervisorEvent::IntensityReached {
             supervisor: supervisor(),
             child: child(),

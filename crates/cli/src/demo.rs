@@ -110,6 +110,11 @@ pub(crate) async fn run(args: Args, mut stop: Stop) -> Result<(), CliError> {
         ended = act(&args, &broker, &group, &victim, source, &books, &stage, counts.clone()) => Some(ended),
         () = stop.asked() => None,
     };
+    if ended.is_some()
+        && let Ok(tree) = app.snapshot().await
+    {
+        stage.tree(&tree.to_string());
+    }
     let forced = close(&group, &app).await;
     broker.stop().await;
     let Some(ended) = ended else {

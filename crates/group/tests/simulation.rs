@@ -77,6 +77,7 @@ fn every_seed_keeps_the_invariants_and_settles() {
             && total.closes > 0
             && total.lost_partitions > 0
     );
+    assert!(total.moves > 0 && total.gave_up > 0);
     assert!(total.generations > 3 * seeds && total.commits > 10 * seeds);
 }
 

@@ -8,7 +8,6 @@
 mod fetcher;
 mod leaders;
 mod table;
-mod task;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,15 +28,14 @@ pub(crate) fn supervisor(
     client: Client,
     table: FetchTable,
 ) -> SupervisorBuilder {
-    let leaders = ChildSpec::new("leaders", move |context| {
+    let leaders = ChildSpec::task_with("leaders", move |context| {
         let leaders = leaders::Leaders {
             incarnation: incarnation.clone(),
             client: client.clone(),
             table: table.clone(),
-            supervisor: context.supervisor.clone(),
+            supervisor: context.supervisor,
         };
-        let parent = context.cell();
-        async move { task::start(leaders.run(), parent).await }
+        leaders.run()
     });
     Supervisor::one_for_one().intensity(RESTARTS.0, RESTARTS.1).child(leaders)
 }

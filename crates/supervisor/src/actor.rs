@@ -8,21 +8,23 @@
 //! | `Retry`, `Time`, `Prepared`, `Vanished` | told to the plan |
 //! | `Shutdown` | told to the plan, which runs the shutdown in this loop |
 //! | `StartChild`, `TerminateChild`, `RestartChild`, `DeleteChild` | told to the plan, answered when it says so |
-//! | `WhichChildren`, `Identify` | answered at once |
+//! | `WhichChildren`, `Snapshot`, `Identify` | answered at once |
 //!
 //! No handler awaits: a start is a task of its own, a stop is a step whose end is the child's exit, a timeout
 //! is a message.
 
+mod list;
 mod outbox;
 mod starting;
 
 use crate::builder::SupervisorBuilder;
 use crate::error::{ChildStartError, SupervisorError, SupervisorExit};
 use crate::event::SupervisorEvent;
-use crate::handle::{ChildInfo, ChildStatus, SupervisorRef};
+use crate::handle::{ChildInfo, ChildTarget, SupervisorRef};
 use crate::id::ChildId;
-use crate::plan::{Action, Input, Key, Plan, Reply, Request, State as ChildState};
+use crate::plan::{Action, Flags, Input, Key, Plan, Reply, Request, State as ChildState};
 use crate::reason::{self, ExitReason};
+use crate::snapshot::Level;
 use crate::spec::{ChildSpec, DelegateNotice, Restart, StartContext};
 use crate::{PrepareDone, PrepareRequest};
 use outbox::Outbox;
@@ -49,10 +51,11 @@ pub(crate) enum Message {
     Vanished(ActorId),
     Shutdown(Option<Instant>),
     StartChild(Box<ChildSpec>, Answer<ActorCell>),
-    TerminateChild(ChildId, Answer<()>),
+    TerminateChild(ChildTarget, Answer<()>),
     RestartChild(ChildId, Answer<ActorCell>),
     DeleteChild(ChildId, Answer<()>),
     WhichChildren(oneshot::Sender<Vec<ChildInfo>>),
+    Snapshot(oneshot::Sender<Level>),
     Identify(oneshot::Sender<SupervisorRef>),
 }
 
@@ -69,12 +72,21 @@ enum Waiting {
     ForDone(Answer<()>),
 }
 
+/// A child as the actor holds it.
+struct Held {
+    spec: ChildSpec,
+    /// While it runs.
+    cell: Option<ActorCell>,
+}
+
 pub(crate) struct State {
+    /// Without the children: they are held below.
     builder: SupervisorBuilder,
     me: SupervisorRef,
+    began: Instant,
     plan: Plan,
-    specs: HashMap<Key, ChildSpec>,
-    running: HashMap<Key, ActorCell>,
+    // Boxed: a map keeps room for more than it holds.
+    children: HashMap<Key, Box<Held>>,
     by_actor: HashMap<ActorId, (Key, u64)>,
     starts: HashMap<Key, Starting>,
     // Exits that overtook the answer of the start they belong to.
@@ -103,7 +115,7 @@ impl Actor for SupervisorActor {
         myself: ActorRef<Message>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let Arguments { builder, born } = arguments;
+        let Arguments { mut builder, born } = arguments;
         let me = SupervisorRef::new(myself.get_cell(), builder.id.clone(), builder.hub.clone());
         let _ = born.set(me.clone());
         let started = match builder.check() {
@@ -117,12 +129,21 @@ impl Actor for SupervisorActor {
                 return Err(error.into());
             }
         };
-        let prepare = builder.prepare.as_ref().map(|prepare| (prepare.child.clone(), prepare.limit));
+        let specs = std::mem::take(&mut builder.children);
+        let began = Instant::now();
         let mut state = State {
-            plan: Plan::new(builder.id.clone(), builder.strategy, builder.max, builder.period, prepare),
+            plan: Plan::new(Flags {
+                id: builder.id.clone(),
+                strategy: builder.strategy,
+                max: builder.max,
+                period: builder.period,
+                auto_shutdown: builder.auto_shutdown,
+                prepare: builder.prepare.as_ref().map(|prepare| (prepare.child.clone(), prepare.limit)),
+                dynamic: builder.dynamic,
+            }),
             me,
-            specs: HashMap::new(),
-            running: HashMap::new(),
+            began,
+            children: HashMap::with_capacity(specs.len()),
             by_actor: HashMap::new(),
             starts: HashMap::new(),
             early: HashMap::new(),
@@ -132,10 +153,9 @@ impl Actor for SupervisorActor {
             outbox: Outbox::default(),
             builder,
         };
-        let children = state.builder.children.clone();
-        for (spec, cell) in children.into_iter().zip(cells) {
-            let key = state.plan.adopt(&spec);
-            state.specs.insert(key, spec);
+        for (spec, cell) in specs.into_iter().zip(cells) {
+            let key = state.plan.adopt(&spec, began.into_std());
+            state.children.insert(key, Box::new(Held { spec, cell: None }));
             state.adopt_stray(&myself, &cell);
             state.arrived(key, 1, cell);
             state.tell_started(key, 1);
@@ -169,7 +189,8 @@ impl Actor for SupervisorActor {
             Message::StartChild(spec, answer) => {
                 state.request(&myself, Request::Start(spec), Waiting::ForCell(answer))
             }
-            Message::TerminateChild(id, answer) => {
+            Message::TerminateChild(target, answer) => {
+                let id = state.resolve(target);
                 state.request(&myself, Request::Terminate(id), Waiting::ForDone(answer))
             }
             Message::RestartChild(id, answer) => {
@@ -180,6 +201,10 @@ impl Actor for SupervisorActor {
             }
             Message::WhichChildren(answer) => {
                 let _ = answer.send(state.list());
+                Ok(())
+            }
+            Message::Snapshot(answer) => {
+                let _ = answer.send(state.level());
                 Ok(())
             }
             Message::Identify(answer) => {
@@ -204,10 +229,10 @@ impl Actor for SupervisorActor {
     async fn post_stop(&self, _: ActorRef<Message>, state: &mut State) -> Result<(), ActorProcessingErr> {
         // After the plan's own end nothing is left to do; this is for a stop from elsewhere.
         let mut left = Vec::new();
-        for child in state.plan.children() {
-            if let (Some(cell), Some(spec)) = (state.running.remove(&child.key), state.specs.get(&child.key))
-            {
-                left.push((spec.clone(), cell));
+        for child in state.plan.children().iter() {
+            let held = state.children.remove(&child.key).map(|held| *held);
+            if let Some(Held { spec, cell: Some(cell) }) = held {
+                left.push((spec, cell));
             }
         }
         state.starts.clear();
@@ -243,9 +268,8 @@ impl State {
     ) -> Result<(), ActorProcessingErr> {
         match self.by_actor.remove(&actor) {
             Some((key, incarnation)) => {
-                self.running.remove(&key);
-                if let Some(spec) = self.specs.get(&key) {
-                    self.outbox.close(&spec.id);
+                if let Some(held) = self.children.get_mut(&key) {
+                    held.cell = None;
                 }
                 self.feed(myself, Input::Exited { key, incarnation, reason })
             }
@@ -273,10 +297,8 @@ impl State {
         result: Result<ActorCell, ChildStartError>,
     ) -> Result<(), ActorProcessingErr> {
         self.starts.remove(&key);
-        let expected = self.plan.children().iter().any(|child| {
-            child.key == key
-                && child.incarnation == incarnation
-                && matches!(child.state, ChildState::Starting { .. })
+        let expected = self.plan.children().get(key).is_some_and(|child| {
+            child.incarnation == incarnation && matches!(child.state(), ChildState::Starting { .. })
         });
         let mut overtaken = None;
         let result = match result {
@@ -327,10 +349,10 @@ impl State {
 
     fn arrived(&mut self, key: Key, incarnation: u64, cell: ActorCell) {
         self.by_actor.insert(cell.get_id(), (key, incarnation));
-        if let Some(spec) = self.specs.get(&key) {
-            self.outbox.open(&spec.id, &cell);
+        if let Some(held) = self.children.get_mut(&key) {
+            self.outbox.deliver(&held.spec.id, &cell);
+            held.cell = Some(cell);
         }
-        self.running.insert(key, cell);
     }
 
     fn feed(&mut self, myself: &ActorRef<Message>, input: Input) -> Result<(), ActorProcessingErr> {
@@ -342,25 +364,29 @@ impl State {
         Ok(())
     }
 
+    /// A timer that comes too early does no harm and is armed anew then; so a shutdown whose every step has a
+    /// deadline does not start a timer for each.
     fn rearm(&mut self, myself: &ActorRef<Message>) {
-        let due = self.plan.deadline().map(Instant::from_std);
-        if self.timer.as_ref().map(|(at, _)| *at) == due {
+        let Some(at) = self.plan.deadline().map(Instant::from_std) else { return };
+        if self.timer.as_ref().is_some_and(|(armed, _)| *armed <= at) {
             return;
         }
-        self.timer = due.map(|at| {
-            let myself = myself.clone();
-            let task = tokio::spawn(async move {
-                tokio::time::sleep_until(at).await;
-                let _ = myself.cast(Message::Time);
-            });
-            (at, Owned::new(&task))
+        let myself = myself.clone();
+        let task = tokio::spawn(async move {
+            tokio::time::sleep_until(at).await;
+            let _ = myself.cast(Message::Time);
         });
+        self.timer = Some((at, Owned::new(&task)));
+    }
+
+    fn cell(&self, key: Key) -> Option<&ActorCell> {
+        self.children.get(&key)?.cell.as_ref()
     }
 
     fn perform(&mut self, myself: &ActorRef<Message>, action: Action) -> Result<(), ActorProcessingErr> {
         match action {
             Action::File(key, spec) => {
-                self.specs.insert(key, *spec);
+                self.children.insert(key, Box::new(Held { spec: *spec, cell: None }));
             }
             Action::Start { key, incarnation } => self.begin_start(myself, key, incarnation),
             Action::AbortStart(key) => {
@@ -369,12 +395,12 @@ impl State {
                 }
             }
             Action::Stop { key, deadline } => {
-                if let Some(cell) = self.running.get(&key) {
+                if let Some(cell) = self.cell(key) {
                     starting::ask_to_stop(cell, deadline.map(Instant::from_std));
                 }
             }
             Action::Kill(key) => {
-                if let Some(cell) = self.running.get(&key) {
+                if let Some(cell) = self.cell(key) {
                     cell.kill();
                 }
             }
@@ -382,15 +408,16 @@ impl State {
                 let _ = myself.cast(Message::Retry(key));
             }
             Action::Forget(key) => {
-                if let Some(spec) = self.specs.remove(&key) {
-                    self.outbox.forget(&spec.id);
+                if let Some(held) = self.children.remove(&key) {
+                    self.outbox.forget(&held.spec.id);
                 }
             }
             Action::Prepare { key, deadline } => self.prepare(myself, key, Instant::from_std(deadline)),
             Action::TellStarted { key, incarnation } => self.tell_started(key, incarnation),
             Action::TellExited { key, incarnation, reason } => {
-                if let Some(spec) = self.specs.get(&key) {
-                    let notice = DelegateNotice::ChildExited { id: spec.id.clone(), incarnation, reason };
+                if let Some(held) = self.children.get(&key) {
+                    let notice =
+                        DelegateNotice::ChildExited { id: held.spec.id.clone(), incarnation, reason };
                     self.tell(key, notice);
                 }
             }
@@ -422,7 +449,7 @@ impl State {
     }
 
     fn begin_start(&mut self, myself: &ActorRef<Message>, key: Key, incarnation: u64) {
-        let Some(spec) = self.specs.get(&key) else { return };
+        let Some(Held { spec, .. }) = self.children.get(&key).map(|held| &**held) else { return };
         let context = StartContext { supervisor: self.me.clone(), id: spec.id.clone(), incarnation };
         let myself = myself.clone();
         let start = Starting::spawn(spec, context, move |result| {
@@ -437,14 +464,14 @@ impl State {
             let _ = teller.cast(Message::Prepared);
         });
         let request = PrepareRequest { deadline, done };
-        if let (Some(prepare), Some(cell)) = (&self.builder.prepare, self.running.get(&key)) {
+        if let (Some(prepare), Some(cell)) = (&self.builder.prepare, self.cell(key)) {
             // A panic drops the request, which ends the step.
             guarded("prepare", || (prepare.ask)(cell, request));
         }
     }
 
     fn tell_started(&mut self, key: Key, incarnation: u64) {
-        if let (Some(spec), Some(cell)) = (self.specs.get(&key), self.running.get(&key))
+        if let Some(Held { spec, cell: Some(cell) }) = self.children.get(&key).map(|held| &**held)
             && delegate_of(spec).is_some()
         {
             let id = spec.id.clone();
@@ -454,10 +481,12 @@ impl State {
     }
 
     fn tell(&mut self, key: Key, notice: DelegateNotice) {
-        if let Some(spec) = self.specs.get(&key)
+        if let Some(Held { spec, .. }) = self.children.get(&key).map(|held| &**held)
             && let (Some(to), Some(notify)) = (delegate_of(spec), &spec.notify)
         {
-            self.outbox.send(to, notify, notice);
+            let delegate = self.plan.children().by_id(to).and_then(|child| self.children.get(&child.key));
+            let delegate = delegate.and_then(|held| held.cell.as_ref());
+            self.outbox.send(to, delegate, notify, notice);
         }
     }
 
@@ -469,32 +498,13 @@ impl State {
             }
             Some(Waiting::ForCell(answer)) => {
                 let _ = answer.send(match result {
-                    Ok(Reply::Started(key)) => self.running.get(&key).cloned().ok_or(SupervisorError::Gone),
+                    Ok(Reply::Started(key)) => self.cell(key).cloned().ok_or(SupervisorError::Gone),
                     Ok(Reply::Done) => Err(SupervisorError::Gone),
                     Err(error) => Err(error),
                 });
             }
             None => {}
         }
-    }
-
-    fn list(&self) -> Vec<ChildInfo> {
-        let info = |child: &crate::plan::Child| ChildInfo {
-            id: child.id.clone(),
-            incarnation: child.incarnation,
-            cell: self.running.get(&child.key).cloned(),
-            kind: child.kind,
-            restart: child.restart.clone(),
-            status: match child.state {
-                ChildState::Starting { .. } => ChildStatus::Starting,
-                ChildState::Running => ChildStatus::Running,
-                ChildState::Stopping => ChildStatus::Stopping,
-                ChildState::Lost => ChildStatus::Unkillable,
-                ChildState::Down if self.plan.is_restarting(child) => ChildStatus::Restarting,
-                ChildState::Down => ChildStatus::Down,
-            },
-        };
-        self.plan.children().iter().map(info).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 //! or as a child that its parent restarts.
 
 use crate::actor::{self, Arguments, SupervisorActor};
-use crate::error::StartError;
+use crate::error::{BadSpec, StartError};
 use crate::event::SupervisorEvent;
 use crate::handle::SupervisorRef;
 use crate::id::ChildId;
@@ -27,6 +27,21 @@ pub enum Strategy {
     OneForAll,
     /// The child and those after it.
     RestForOne,
+}
+
+/// Whether the end of significant children ends the supervisor, as an ordered shutdown (OTP: `auto_shutdown()`).
+/// Only an end by itself and for good counts: not one that is restarted, nor one by `terminate_child` or
+/// together with siblings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AutoShutdown {
+    /// No; significant children are refused. The default.
+    #[default]
+    Never,
+    /// The first end of a significant child.
+    AnySignificant,
+    /// The end of the last significant child.
+    AllSignificant,
 }
 
 /// Where a supervisor begins: `Supervisor::one_for_one().child(…).start().await?`.
@@ -103,19 +118,24 @@ pub struct SupervisorBuilder {
     pub(crate) strategy: Strategy,
     pub(crate) max: u32,
     pub(crate) period: Duration,
+    pub(crate) auto_shutdown: AutoShutdown,
     pub(crate) children: Vec<ChildSpec>,
+    /// For a dynamic supervisor: how many children it may have.
+    pub(crate) dynamic: Option<usize>,
     pub(crate) prepare: Option<Prepare>,
     pub(crate) hub: Hub<SupervisorEvent>,
 }
 
 impl SupervisorBuilder {
-    fn new(strategy: Strategy) -> SupervisorBuilder {
+    pub(crate) fn new(strategy: Strategy) -> SupervisorBuilder {
         SupervisorBuilder {
             id: ChildId::from(UNNAMED),
             strategy,
             max: 1,
             period: Duration::from_secs(5),
+            auto_shutdown: AutoShutdown::Never,
             children: Vec::new(),
+            dynamic: None,
             prepare: None,
             hub: Hub::new(),
         }
@@ -134,6 +154,12 @@ impl SupervisorBuilder {
     pub fn intensity(mut self, max: u32, period: Duration) -> SupervisorBuilder {
         self.max = max;
         self.period = period;
+        self
+    }
+
+    /// Whether the end of significant children ends this supervisor. Default: [`AutoShutdown::Never`].
+    pub fn auto_shutdown(mut self, auto_shutdown: AutoShutdown) -> SupervisorBuilder {
+        self.auto_shutdown = auto_shutdown;
         self
     }
 
@@ -246,8 +272,10 @@ impl SupervisorBuilder {
         StartError::Spawn { supervisor: self.id.clone(), text: text.to_owned() }
     }
 
-    /// What can be wrong before anything is started.
-    pub(crate) fn check(&self) -> Result<(), StartError> {
+    /// Refuses what makes no sense, with the reason (OTP: `check_childspecs/2`). A start does it first, before
+    /// anything is started; the supervisors below are checked when they are started.
+    pub fn check(&self) -> Result<(), StartError> {
+        self.check_specs().map_err(|cause| StartError::BadSpec { supervisor: self.id.clone(), cause })?;
         let mut seen = std::collections::HashSet::new();
         for spec in &self.children {
             if !seen.insert(&spec.id) {
@@ -267,6 +295,21 @@ impl SupervisorBuilder {
     }
 }
 
+impl SupervisorBuilder {
+    fn check_specs(&self) -> Result<(), BadSpec> {
+        if self.period.is_zero() {
+            return Err(BadSpec::ZeroPeriod);
+        }
+        for spec in &self.children {
+            spec.check()?;
+            if spec.significant && self.auto_shutdown == AutoShutdown::Never {
+                return Err(BadSpec::SignificantNever { child: spec.id.clone() });
+            }
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Debug for SupervisorBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SupervisorBuilder")
@@ -274,6 +317,7 @@ impl fmt::Debug for SupervisorBuilder {
             .field("strategy", &self.strategy)
             .field("max", &self.max)
             .field("period", &self.period)
+            .field("auto_shutdown", &self.auto_shutdown)
             .field("children", &self.children)
             .field("prepare", &self.prepare.as_ref().map(|prepare| &prepare.child))
             .finish()

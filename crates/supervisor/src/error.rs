@@ -43,6 +43,71 @@ impl Error for ChildStartError {
     }
 }
 
+/// A description that makes no sense (OTP: `bad_combination` and the other `{error, …}` of `check_childspecs`).
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BadSpec {
+    /// A significant child has to be able to end: transient or temporary.
+    #[error("child {child} is significant and permanent: it never ends by itself")]
+    SignificantPermanent {
+        /// The child.
+        child: ChildId,
+    },
+    /// What the end of a delegated child means is its delegate's to say.
+    #[error("child {child} is significant and delegated: its delegate decides what its end means")]
+    SignificantDelegated {
+        /// The child.
+        child: ChildId,
+    },
+    /// A significant child under a supervisor that never shuts itself down.
+    #[error("child {child} is significant, but its supervisor's auto_shutdown is never")]
+    SignificantNever {
+        /// The child.
+        child: ChildId,
+    },
+    /// A delegated child is its own delegate.
+    #[error("child {child} is delegated to itself")]
+    DelegatedToItself {
+        /// The child.
+        child: ChildId,
+    },
+    /// [`Restart::Delegated`](crate::Restart::Delegated) without [`delegate_to`](crate::ChildSpec::delegate_to).
+    #[error("child {child} is delegated without a way to tell its delegate")]
+    DelegatedInSilence {
+        /// The child.
+        child: ChildId,
+    },
+    /// The delegate of a child to be started is not there.
+    #[error("child {child} is delegated to {to}, which does not exist")]
+    UnknownDelegate {
+        /// The child.
+        child: ChildId,
+        /// The id that nobody has.
+        to: ChildId,
+    },
+    /// A back-off for a child that its supervisor never restarts.
+    #[error("child {child} has a back-off and is never restarted by its supervisor")]
+    BackoffUnused {
+        /// The child.
+        child: ChildId,
+    },
+    /// A back-off of no time, with a maximum below its beginning, or with a jitter outside 0 to 1.
+    #[error("child {child} needs a back-off with 0 < initial <= max and a jitter from 0 to 1")]
+    BadBackoff {
+        /// The child.
+        child: ChildId,
+    },
+    /// A start timeout of zero.
+    #[error("child {child} has no time to start")]
+    NoTimeToStart {
+        /// The child.
+        child: ChildId,
+    },
+    /// A restart intensity over no time (OTP: `invalid_period`).
+    #[error("the intensity's period is zero")]
+    ZeroPeriod,
+}
+
 /// Why a supervisor did not start. Nothing of its tree is left alive, unless it is [`StartError::Unkillable`].
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
@@ -85,6 +150,15 @@ pub enum StartError {
         supervisor: ChildId,
         /// The id that nobody has.
         child: ChildId,
+    },
+    /// The description makes no sense; nothing was started.
+    #[error("supervisor {supervisor}: the description makes no sense")]
+    BadSpec {
+        /// The supervisor's id.
+        supervisor: ChildId,
+        /// What is wrong with it.
+        #[source]
+        cause: BadSpec,
     },
     /// The supervisor's own actor could not be spawned or was ended while it started.
     #[error("supervisor {supervisor}: {text}")]
@@ -161,9 +235,21 @@ pub enum SupervisorError {
         #[source]
         cause: ChildStartError,
     },
+    /// The spec makes no sense (OTP: `bad_combination` and the like).
+    #[error(transparent)]
+    BadSpec(#[from] BadSpec),
+    /// A dynamic supervisor has as many children as it may (Elixir: `max_children`).
+    #[error("there are already {0} children")]
+    MaxChildren(usize),
+    /// A dynamic supervisor keeps no specs of children that are down (OTP: `simple_one_for_one`).
+    #[error("a dynamic supervisor has no children that are down")]
+    Dynamic,
     /// The supervisor is shutting down.
     #[error("the supervisor is shutting down")]
     ShuttingDown,
+    /// The supervisor has not answered within this time.
+    #[error("the supervisor did not answer within {0:?}")]
+    Silent(Duration),
     /// The supervisor has ended (OTP: `noproc`).
     #[error("the supervisor has ended")]
     Gone,

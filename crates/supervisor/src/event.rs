@@ -61,6 +61,19 @@ pub enum SupervisorEvent {
         /// The new incarnation.
         incarnation: u64,
     },
+    /// `restart_delayed`: a child's restart waits for its back-off.
+    RestartDelayed {
+        /// The supervisor's id.
+        supervisor: ChildId,
+        /// The child.
+        child: ChildId,
+        /// Worker or supervisor.
+        kind: ChildKind,
+        /// The incarnation to come.
+        incarnation: u64,
+        /// How long it waits.
+        delay: Duration,
+    },
     /// `intensity_reached`: too many restarts; the supervisor stops its children and exits.
     IntensityReached {
         /// The supervisor's id.
@@ -111,6 +124,7 @@ impl SupervisorEvent {
         describe("kohort.supervisor.child_start_failed", "Starts of children that failed"),
         describe("kohort.supervisor.child_exited", "Children that ended, asked or not"),
         describe("kohort.supervisor.child_restarted", "Children that were restarted by their supervisor"),
+        describe("kohort.supervisor.restart_delayed", "Restarts that waited for a back-off"),
         describe("kohort.supervisor.intensity_reached", "Supervisors that gave up restarting"),
         describe("kohort.supervisor.unkillable", "Children that survived being killed"),
         describe("kohort.supervisor.unknown_exit", "Exits of linked actors that are no children"),
@@ -129,6 +143,7 @@ impl Event for SupervisorEvent {
             SupervisorEvent::ChildStartFailed { .. } => "kohort.supervisor.child_start_failed",
             SupervisorEvent::ChildExited { .. } => "kohort.supervisor.child_exited",
             SupervisorEvent::ChildRestarted { .. } => "kohort.supervisor.child_restarted",
+            SupervisorEvent::RestartDelayed { .. } => "kohort.supervisor.restart_delayed",
             SupervisorEvent::IntensityReached { .. } => "kohort.supervisor.intensity_reached",
             SupervisorEvent::Unkillable { .. } => "kohort.supervisor.unkillable",
             SupervisorEvent::UnknownExit { .. } => "kohort.supervisor.unknown_exit",
@@ -142,7 +157,8 @@ impl Event for SupervisorEvent {
         if let ChildStarted { kind, .. }
         | ChildStartFailed { kind, .. }
         | ChildExited { kind, .. }
-        | ChildRestarted { kind, .. } = self
+        | ChildRestarted { kind, .. }
+        | RestartDelayed { kind, .. } = self
         {
             visit(Label::Kind, kind.as_str());
         }
@@ -176,6 +192,12 @@ impl Event for SupervisorEvent {
                 visit("incarnation", incarnation);
                 visit("reason", reason);
             }
+            RestartDelayed { supervisor, child, incarnation, delay, .. } => {
+                visit("supervisor", supervisor);
+                visit("child", child);
+                visit("incarnation", incarnation);
+                visit("delay", &format_args!("{delay:?}"));
+            }
             IntensityReached { supervisor, child, max, period, reason } => {
                 visit("supervisor", supervisor);
                 visit("child", child);
@@ -207,7 +229,7 @@ impl Event for SupervisorEvent {
                 tracing::Level::DEBUG
             }
             ChildExited { reason, .. } if !reason.is_abnormal() => tracing::Level::DEBUG,
-            ChildRestarted { .. } => tracing::Level::INFO,
+            ChildRestarted { .. } | RestartDelayed { .. } => tracing::Level::INFO,
             ChildExited { .. } | ChildStartFailed { .. } | UnknownExit { .. } | Lagged { .. } => {
                 tracing::Level::WARN
             }

@@ -6,17 +6,21 @@ use crate::error::SupervisorError;
 use crate::event::SupervisorEvent;
 use crate::id::ChildId;
 use crate::reason::ExitReason;
+use crate::snapshot::{Level, TreeSnapshot};
 use crate::spec::{ChildKind, ChildSpec, Restart};
 use kohort_telemetry::{EventStream, Hub};
-use ractor::{ActorCell, ActorStatus};
+use ractor::{ActorCell, ActorId, ActorStatus};
 use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// What a child is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum ChildStatus {
     /// Its start is under way.
@@ -31,6 +35,48 @@ pub enum ChildStatus {
     Down,
     /// It survived being killed.
     Unkillable,
+}
+
+impl ChildStatus {
+    /// `starting`, `running`, `stopping`, `restarting`, `down`, `unkillable`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ChildStatus::Starting => "starting",
+            ChildStatus::Running => "running",
+            ChildStatus::Stopping => "stopping",
+            ChildStatus::Restarting => "restarting",
+            ChildStatus::Down => "down",
+            ChildStatus::Unkillable => "unkillable",
+        }
+    }
+}
+
+/// Names a child by its id or by its actor. Made from either.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChildTarget {
+    /// The child of this id.
+    Id(ChildId),
+    /// The child whose running incarnation is this actor.
+    Actor(ActorId),
+}
+
+impl<T: Into<ChildId>> From<T> for ChildTarget {
+    fn from(id: T) -> ChildTarget {
+        ChildTarget::Id(id.into())
+    }
+}
+
+impl From<&ActorCell> for ChildTarget {
+    fn from(cell: &ActorCell) -> ChildTarget {
+        ChildTarget::Actor(cell.get_id())
+    }
+}
+
+impl From<ActorCell> for ChildTarget {
+    fn from(cell: ActorCell) -> ChildTarget {
+        ChildTarget::Actor(cell.get_id())
+    }
 }
 
 /// One child, as [`SupervisorRef::which_children`] lists it.
@@ -147,6 +193,24 @@ impl SupervisorRef {
         Ok(counts)
     }
 
+    /// The whole tree below, as plain data; within a second.
+    pub async fn snapshot(&self) -> Result<TreeSnapshot, SupervisorError> {
+        self.snapshot_within(Duration::from_secs(1)).await
+    }
+
+    /// The whole tree below, as plain data. Every supervisor in it is asked by the caller, siblings at the same
+    /// time; one that has not answered within `limit` (its thread is blocked, or a foreign stop runs in it) is
+    /// shown without its children. Fails when this supervisor itself has ended or does not answer.
+    pub async fn snapshot_within(&self, limit: Duration) -> Result<TreeSnapshot, SupervisorError> {
+        let now = Instant::now();
+        let deadline = now.checked_add(limit).unwrap_or(now + Duration::from_secs(86_400));
+        match gather(self.inner.cell.clone(), deadline).await {
+            Some(tree) => Ok(tree),
+            None if self.is_running() => Err(SupervisorError::Silent(limit)),
+            None => Err(SupervisorError::Gone),
+        }
+    }
+
     /// Adds a child after the others and starts it (OTP: `start_child/2`). Answers when it runs; a spec whose
     /// start fails is not kept.
     pub async fn start_child(&self, spec: ChildSpec) -> Result<ActorCell, SupervisorError> {
@@ -156,9 +220,9 @@ impl SupervisorRef {
     /// Stops a child by its [`Shutdown`](crate::Shutdown) and keeps its spec, unless it is temporary (OTP:
     /// `terminate_child/2`). Answers when it is down; `Ok` too when it already was. A restart that was pending
     /// for it does not happen.
-    pub async fn terminate_child(&self, id: impl Into<ChildId>) -> Result<(), SupervisorError> {
-        let id = id.into();
-        self.ask(|reply| Message::TerminateChild(id, reply)).await?
+    pub async fn terminate_child(&self, child: impl Into<ChildTarget>) -> Result<(), SupervisorError> {
+        let child = child.into();
+        self.ask(|reply| Message::TerminateChild(child, reply)).await?
     }
 
     /// Starts a child that is down (OTP: `restart_child/2`). Answers when it runs. Not counted as a restart.
@@ -228,6 +292,32 @@ impl SupervisorRef {
         self.inner.cell.send_message(message(reply)).map_err(|_| SupervisorError::Gone)?;
         answer.await.map_err(|_| SupervisorError::Gone)
     }
+}
+
+type Gathering = Pin<Box<dyn Future<Output = Option<TreeSnapshot>> + Send>>;
+
+fn gather(cell: ActorCell, deadline: Instant) -> Gathering {
+    Box::pin(async move {
+        let (reply, answer) = oneshot::channel();
+        cell.send_message(Message::Snapshot(reply)).ok()?;
+        let Level { mut node, below } = tokio::time::timeout_at(deadline, answer).await.ok()?.ok()?;
+        let mut asked = JoinSet::new();
+        for (index, cell) in below {
+            asked.spawn(async move { (index, gather(cell, deadline).await) });
+        }
+        while let Some(told) = asked.join_next().await {
+            if let Ok((index, Some(tree))) = told
+                && let Some(child) = node.children.get_mut(index)
+            {
+                if tree.status == ChildStatus::Stopping {
+                    child.status = ChildStatus::Stopping;
+                }
+                child.supervisor = tree.supervisor;
+                child.children = tree.children;
+            }
+        }
+        Some(node)
+    })
 }
 
 impl fmt::Debug for SupervisorRef {

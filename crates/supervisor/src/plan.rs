@@ -8,27 +8,34 @@
 //! | running | exits are judged, requests are served |
 //! | running, with a group | one_for_all or rest_for_one is stopping and starting its children; exits and requests that it does not concern wait until it is done |
 //! | preparing | a shutdown was asked for; one child gets ready, the others run on, nothing is restarted |
-//! | ending | children are stopped in reverse order, one at a time |
+//! | ending | children are stopped in reverse order, one at a time; those of a dynamic supervisor all at once |
 //! | ended | the end was told; inputs change nothing |
 
 mod child;
+mod delay;
+mod group;
 mod intensity;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod otp;
 mod request;
 mod stop;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use child::{Child, Key, State};
+pub(crate) use child::{Child, Children, Key, State};
 pub(crate) use request::{Reply, Request};
 pub(crate) use stop::KILL_GRACE;
 
-use crate::builder::Strategy;
+use crate::builder::{AutoShutdown, Strategy};
 use crate::error::{ChildStartError, SupervisorError, SupervisorExit};
 use crate::event::SupervisorEvent;
 use crate::id::ChildId;
 use crate::reason::ExitReason;
 use crate::spec::{ChildSpec, Restart};
-use child::Purpose;
+use child::{Pending, Purpose};
+use group::{Group, Stage};
 use intensity::Intensity;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -90,99 +97,82 @@ enum Phase {
     Ended,
 }
 
-/// A restart of several children.
-struct Group {
-    /// In order.
-    keys: Vec<Key>,
-    stage: Stage,
-}
-
-impl Group {
-    fn holds(&self, key: Key) -> bool {
-        self.keys.binary_search(&key).is_ok()
-    }
-}
-
-enum Stage {
-    Stopping,
-    Starting {
-        cursor: usize,
-        asked: bool,
-    },
-    /// A start of this child failed; its retry is in the mailbox.
-    Waiting(Key),
-}
-
 enum Deferred {
     Exit { key: Key, incarnation: u64, reason: ExitReason },
     Request { token: u64, request: Request },
 }
 
+/// What a supervisor is told about itself (OTP: `sup_flags()`).
+pub(crate) struct Flags {
+    pub(crate) id: ChildId,
+    pub(crate) strategy: Strategy,
+    pub(crate) max: u32,
+    pub(crate) period: Duration,
+    pub(crate) auto_shutdown: AutoShutdown,
+    pub(crate) prepare: Option<(ChildId, Duration)>,
+    /// For a dynamic supervisor: how many children it may have.
+    pub(crate) dynamic: Option<usize>,
+}
+
 /// The supervisor's whole decision state.
 pub(crate) struct Plan {
-    id: ChildId,
-    strategy: Strategy,
+    flags: Flags,
     intensity: Intensity,
-    prepare: Option<(ChildId, Duration)>,
-    /// In start order, which is the order of their keys.
-    children: Vec<Child>,
-    last_key: Key,
+    children: Children,
     phase: Phase,
     group: Option<Group>,
     deferred: VecDeque<Deferred>,
     cap: Option<Instant>,
     failure: Option<SupervisorExit>,
+    /// A dynamic supervisor that ends has asked its children to go.
+    swept: bool,
     actions: Vec<Action>,
 }
 
 impl Plan {
-    pub(crate) fn new(
-        id: ChildId,
-        strategy: Strategy,
-        max: u32,
-        period: Duration,
-        prepare: Option<(ChildId, Duration)>,
-    ) -> Plan {
+    pub(crate) fn new(flags: Flags) -> Plan {
         Plan {
-            id,
-            strategy,
-            intensity: Intensity::new(max, period),
-            prepare,
-            children: Vec::new(),
-            last_key: 0,
+            intensity: Intensity::new(flags.max, flags.period),
+            flags,
+            children: Children::default(),
             phase: Phase::Running,
             group: None,
             deferred: VecDeque::new(),
             cap: None,
             failure: None,
+            swept: false,
             actions: Vec::new(),
         }
     }
 
     /// Takes in a child that the ordered start has started as incarnation 1.
-    pub(crate) fn adopt(&mut self, spec: &ChildSpec) -> Key {
-        let key = self.add(spec);
-        if let Some(child) = self.children.last_mut() {
+    pub(crate) fn adopt(&mut self, spec: &ChildSpec, now: Instant) -> Key {
+        let key = self.children.add(spec);
+        self.children.set(key, State::Running);
+        if let Some(child) = self.children.get_mut(key) {
             child.incarnation = 1;
-            child.state = State::Running;
+            child.since = Some(now);
         }
         key
     }
 
-    fn add(&mut self, spec: &ChildSpec) -> Key {
-        self.last_key += 1;
-        self.children.push(Child::new(self.last_key, spec));
-        self.last_key
+    pub(crate) fn children(&self) -> &Children {
+        &self.children
     }
 
-    /// The children, in start order.
-    pub(crate) fn children(&self) -> &[Child] {
-        &self.children
+    /// Whose restarts are in the intensity's window, oldest first.
+    pub(crate) fn restarts(&self, now: Instant) -> impl Iterator<Item = Key> + '_ {
+        self.intensity.window(now)
     }
 
     /// Whether this child is waiting for a restart rather than just down.
     pub(crate) fn is_restarting(&self, child: &Child) -> bool {
-        child.retry || self.group.as_ref().is_some_and(|group| group.holds(child.key))
+        child.pending != Pending::Nothing || self.group.as_ref().is_some_and(|group| group.holds(child.key))
+    }
+
+    /// Whether a shutdown has begun.
+    pub(crate) fn is_ending(&self) -> bool {
+        !matches!(self.phase, Phase::Running)
     }
 
     /// When `Input::Time` is due, if nothing else comes first.
@@ -191,7 +181,8 @@ impl Plan {
             Phase::Preparing { until, .. } => Some(until),
             _ => None,
         };
-        self.children.iter().filter_map(|child| child.until).chain(preparing).min()
+        let group = self.group.as_ref().and_then(Group::deadline);
+        self.children.next_due().into_iter().chain(preparing).chain(group).min()
     }
 
     #[must_use]
@@ -211,32 +202,31 @@ impl Plan {
         std::mem::take(&mut self.actions)
     }
 
-    fn index(&self, key: Key) -> Option<usize> {
-        self.children.binary_search_by_key(&key, |child| child.key).ok()
-    }
-
     fn act(&mut self, action: Action) {
         self.actions.push(action);
     }
 
     fn exited(&mut self, key: Key, incarnation: u64, reason: ExitReason, now: Instant) {
-        let Some(index) = self.index(key) else { return };
-        let child = &mut self.children[index];
-        if child.incarnation != incarnation || !child.state.has_actor() {
+        let Some(child) = self.children.get_mut(key) else { return };
+        let before = child.state();
+        if child.incarnation != incarnation || !before.has_actor() {
             return;
         }
-        let before = std::mem::replace(&mut child.state, State::Down);
-        child.until = None;
+        if let Some(delay) = &mut child.delay {
+            delay.ran(child.since, now);
+        }
+        child.since = None;
+        child.last_exit = Some(reason.clone());
         let waiters = std::mem::take(&mut child.stop_tokens);
-        let restart = child.restart.clone();
-        let event = SupervisorEvent::ChildExited {
-            supervisor: self.id.clone(),
-            child: child.id.clone(),
-            kind: child.kind,
+        let (id, kind, restart) = (child.id.clone(), child.kind, child.restart.clone());
+        self.children.set(key, State::Down);
+        self.act(Action::Emit(SupervisorEvent::ChildExited {
+            supervisor: self.flags.id.clone(),
+            child: id.clone(),
+            kind,
             incarnation,
             reason: reason.clone(),
-        };
-        self.act(Action::Emit(event));
+        }));
         if matches!(restart, Restart::Delegated { .. }) {
             self.act(Action::TellExited { key, incarnation, reason: reason.clone() });
         }
@@ -245,228 +235,257 @@ impl Plan {
             self.act(Action::Reply { token, result: Ok(Reply::Done) });
         }
         if reason.is_unkillable() {
-            let child = self.children[index].id.clone();
-            self.fail(SupervisorExit::Unkillable { supervisor: self.id.clone(), child, cause: Some(reason) });
-            return;
+            let supervisor = self.flags.id.clone();
+            return self.fail(SupervisorExit::Unkillable { supervisor, child: id, cause: Some(reason) });
         }
         match self.phase {
             Phase::Preparing { key: preparing, .. } if preparing == key => self.phase = Phase::Ending,
             Phase::Running => match before {
                 State::Running => self.judge_or_defer(key, incarnation, reason, now),
-                // Stopped on request: only a temporary child's spec goes with it.
-                _ if asked && restart == Restart::Temporary => self.forget(key),
+                // Stopped on request.
+                _ if asked => self.drop_spec_if_it_goes(key, &restart),
                 _ => {}
             },
             _ => {}
         }
     }
 
-    /// A group under way has its own view of an exit: it is about to stop that child, or has just started it.
-    fn judge_or_defer(&mut self, key: Key, incarnation: u64, reason: ExitReason, now: Instant) {
-        match &self.group {
-            None => self.judge(key, reason, now),
-            Some(group) if group.holds(key) && !matches!(group.stage, Stage::Starting { .. }) => {}
-            Some(_) => self.deferred.push_back(Deferred::Exit { key, incarnation, reason }),
+    /// A child that is down and stays so: the specs of temporary children and of those of a dynamic supervisor
+    /// go with it.
+    fn drop_spec_if_it_goes(&mut self, key: Key, restart: &Restart) {
+        if *restart == Restart::Temporary || self.flags.dynamic.is_some() {
+            self.forget(key);
         }
     }
 
     /// OTP's `do_restart`: restart type by exit reason.
     fn judge(&mut self, key: Key, reason: ExitReason, now: Instant) {
-        let Some(index) = self.index(key) else { return };
-        match self.children[index].restart {
+        let Some(child) = self.children.get(key) else { return };
+        match child.restart {
             Restart::Permanent => self.restart(key, reason, now),
             Restart::Transient if reason.is_abnormal() => self.restart(key, reason, now),
-            Restart::Transient | Restart::Delegated { .. } => {}
-            Restart::Temporary => self.forget(key),
+            Restart::Transient | Restart::Temporary | Restart::Delegated { .. } => {
+                let (significant, restart) = (child.significant, child.restart.clone());
+                self.drop_spec_if_it_goes(key, &restart);
+                if significant {
+                    self.auto_shutdown(now);
+                }
+            }
+        }
+    }
+
+    /// OTP's `do_auto_shutdown`: a significant child has ended by itself and does not come back.
+    fn auto_shutdown(&mut self, now: Instant) {
+        let another = || {
+            let active = |child: &Child| child.state() != State::Down || self.is_restarting(child);
+            self.children.iter().any(|child| child.significant && active(child))
+        };
+        let due = match self.flags.auto_shutdown {
+            AutoShutdown::Never => false,
+            AutoShutdown::AnySignificant => true,
+            AutoShutdown::AllSignificant => !another(),
+        };
+        if due {
+            self.shutdown(None, now);
         }
     }
 
     fn restart(&mut self, key: Key, reason: ExitReason, now: Instant) {
-        let Some(index) = self.index(key) else { return };
-        if !self.admit(index, reason, now) {
+        if !self.admit(key, reason, now) {
             return;
         }
-        let from = match self.strategy {
-            Strategy::OneForOne => return self.start(key, Purpose::Restart),
-            Strategy::OneForAll => 0,
-            Strategy::RestForOne => index,
-        };
-        let keys = self.children[from..].iter().map(|child| child.key).collect();
-        self.group = Some(Group { keys, stage: Stage::Stopping });
+        let delay = self.next_delay(key);
+        match (self.flags.strategy, delay) {
+            (Strategy::OneForOne, None) => self.start(key, Purpose::Restart),
+            (Strategy::OneForOne, Some(delay)) => self.delay(key, delay, now),
+            (Strategy::OneForAll, delay) => self.begin_group(0, delay, now),
+            (Strategy::RestForOne, delay) => self.begin_group(key, delay, now),
+        }
     }
 
     /// Counts a restart; false when it was one too many and the supervisor ends.
-    fn admit(&mut self, index: usize, reason: ExitReason, now: Instant) -> bool {
-        if self.intensity.admit(now) {
+    fn admit(&mut self, key: Key, reason: ExitReason, now: Instant) -> bool {
+        if self.intensity.admit(key, now) {
             return true;
         }
-        let (max, period) = (self.intensity.max, self.intensity.period);
-        let child = self.children[index].id.clone();
+        let Some(child) = self.children.get(key) else { return false };
+        let (supervisor, child) = (self.flags.id.clone(), child.id.clone());
+        let (max, period) = (self.flags.max, self.flags.period);
         self.act(Action::Emit(SupervisorEvent::IntensityReached {
-            supervisor: self.id.clone(),
+            supervisor: supervisor.clone(),
             child: child.clone(),
             max,
             period,
             reason: reason.clone(),
         }));
-        self.fail(SupervisorExit::ReachedMaxIntensity {
-            supervisor: self.id.clone(),
-            child,
-            max,
-            period,
-            cause: reason,
-        });
+        self.fail(SupervisorExit::ReachedMaxIntensity { supervisor, child, max, period, cause: reason });
         false
     }
 
+    /// How long the restart of this child has to wait, if it has a back-off; told as an event.
+    fn next_delay(&mut self, key: Key) -> Option<Duration> {
+        let child = self.children.get_mut(key)?;
+        let delay = child.delay.as_mut()?.next();
+        let (child, kind, incarnation) = (child.id.clone(), child.kind, child.incarnation + 1);
+        let supervisor = self.flags.id.clone();
+        self.act(Action::Emit(SupervisorEvent::RestartDelayed {
+            supervisor,
+            child,
+            kind,
+            incarnation,
+            delay,
+        }));
+        Some(delay)
+    }
+
+    fn delay(&mut self, key: Key, delay: Duration, now: Instant) {
+        if let Some(child) = self.children.get_mut(key) {
+            child.pending = Pending::Delay;
+            self.children.set_until(key, Some(now + delay));
+        }
+    }
+
     fn start(&mut self, key: Key, purpose: Purpose) {
-        let Some(index) = self.index(key) else { return };
-        let child = &mut self.children[index];
+        self.children.set_until(key, None);
+        self.children.set(key, State::Starting { purpose, stop: false });
+        let Some(child) = self.children.get_mut(key) else { return };
         child.incarnation += 1;
-        child.retry = false;
+        child.pending = Pending::Nothing;
         child.killed = false;
-        child.state = State::Starting { purpose, stop: false };
         let incarnation = child.incarnation;
         self.act(Action::Start { key, incarnation });
     }
 
     fn started(&mut self, key: Key, incarnation: u64, result: Result<(), ChildStartError>, now: Instant) {
-        let Some(index) = self.index(key) else { return };
-        let child = &mut self.children[index];
-        let State::Starting { purpose, stop } = child.state else { return };
+        let Some(child) = self.children.get_mut(key) else { return };
+        let State::Starting { purpose, stop } = child.state() else { return };
         if child.incarnation != incarnation {
             return;
         }
-        match result {
-            Ok(()) => {
-                child.state = State::Running;
-                let token = child.start_token.take();
-                let delegated = matches!(child.restart, Restart::Delegated { .. });
-                let (supervisor, id, kind) = (self.id.clone(), child.id.clone(), child.kind);
-                self.act(Action::Emit(SupervisorEvent::ChildStarted {
-                    supervisor: supervisor.clone(),
-                    child: id.clone(),
-                    kind,
-                    incarnation,
-                }));
-                if matches!(purpose, Purpose::Restart | Purpose::Group) {
-                    self.act(Action::Emit(SupervisorEvent::ChildRestarted {
-                        supervisor,
-                        child: id,
-                        kind,
-                        incarnation,
-                    }));
-                }
-                if delegated {
-                    self.act(Action::TellStarted { key, incarnation });
-                }
-                if let Some(token) = token {
-                    self.act(Action::Reply { token, result: Ok(Reply::Started(key)) });
-                }
-                if stop {
-                    self.begin_stop(key, now);
-                }
-            }
-            Err(error) => self.start_failed(index, purpose, stop, error),
-        }
-        if let Some(Group { stage: Stage::Starting { cursor, asked }, .. }) = &mut self.group
-            && matches!(purpose, Purpose::Group)
+        if let Some(Group { stage: Stage::Starting { asked, .. }, .. }) = &mut self.group
+            && purpose == Purpose::Group
         {
-            *cursor += 1;
             *asked = false;
+        }
+        if let Err(error) = result {
+            return self.start_failed(key, purpose, stop, error, now);
+        }
+        child.since = Some(now);
+        let token = child.start_token.take();
+        let delegated = matches!(child.restart, Restart::Delegated { .. });
+        let (supervisor, id, kind) = (self.flags.id.clone(), child.id.clone(), child.kind);
+        self.children.set(key, State::Running);
+        self.act(Action::Emit(SupervisorEvent::ChildStarted {
+            supervisor: supervisor.clone(),
+            child: id.clone(),
+            kind,
+            incarnation,
+        }));
+        if matches!(purpose, Purpose::Restart | Purpose::Group) {
+            self.act(Action::Emit(SupervisorEvent::ChildRestarted {
+                supervisor,
+                child: id,
+                kind,
+                incarnation,
+            }));
+        }
+        if delegated {
+            self.act(Action::TellStarted { key, incarnation });
+        }
+        if let Some(token) = token {
+            self.act(Action::Reply { token, result: Ok(Reply::Started(key)) });
+        }
+        if stop {
+            self.begin_stop(key, now);
         }
     }
 
-    fn start_failed(&mut self, index: usize, purpose: Purpose, stop: bool, error: ChildStartError) {
-        let child = &mut self.children[index];
-        let key = child.key;
-        child.state = State::Down;
-        child.until = None;
+    fn start_failed(&mut self, key: Key, purpose: Purpose, stop: bool, error: ChildStartError, now: Instant) {
+        self.children.set(key, State::Down);
+        let Some(child) = self.children.get_mut(key) else { return };
+        let reason = ExitReason::Error(Arc::new(error.clone()));
         let incarnation = child.incarnation;
+        child.last_exit = Some(reason.clone());
         let start_token = child.start_token.take();
         let stop_tokens = std::mem::take(&mut child.stop_tokens);
         let (id, kind, restart) = (child.id.clone(), child.kind, child.restart.clone());
-        child.cause = Some(ExitReason::Error(Arc::new(error.clone())));
         self.act(Action::Emit(SupervisorEvent::ChildStartFailed {
-            supervisor: self.id.clone(),
+            supervisor: self.flags.id.clone(),
             child: id.clone(),
             kind,
             incarnation,
             error: error.clone(),
         }));
         if matches!(restart, Restart::Delegated { .. }) {
-            let reason = ExitReason::Error(Arc::new(error.clone()));
-            self.act(Action::TellExited { key, incarnation, reason });
+            self.act(Action::TellExited { key, incarnation, reason: reason.clone() });
         }
         if let Some(token) = start_token {
-            let result = Err(SupervisorError::StartFailed { child: id, cause: error.clone() });
+            let result = Err(SupervisorError::StartFailed { child: id.clone(), cause: error });
             self.act(Action::Reply { token, result });
         }
         for token in stop_tokens {
             self.act(Action::Reply { token, result: Ok(Reply::Done) });
         }
-        let reason = ExitReason::Error(Arc::new(error));
         if reason.is_unkillable() {
-            let child = self.children[index].id.clone();
-            let supervisor = self.id.clone();
-            self.fail(SupervisorExit::Unkillable { supervisor, child, cause: Some(reason) });
-            return;
+            let supervisor = self.flags.id.clone();
+            return self.fail(SupervisorExit::Unkillable { supervisor, child: id, cause: Some(reason) });
         }
-        let running = matches!(self.phase, Phase::Running);
         match purpose {
             Purpose::New => self.forget(key),
             Purpose::Request => {}
-            _ if stop || !running => {
-                if restart == Restart::Temporary {
-                    self.forget(key);
-                }
+            _ if stop || self.is_ending() => self.drop_spec_if_it_goes(key, &restart),
+            Purpose::Restart | Purpose::Group => self.try_again(key, purpose, reason, now),
+        }
+    }
+
+    /// A restart failed. Without a back-off it is tried again, and counted, when the mailbox comes to it; with
+    /// one it is counted now and tried when the delay is over.
+    fn try_again(&mut self, key: Key, purpose: Purpose, reason: ExitReason, now: Instant) {
+        let grouped = purpose == Purpose::Group;
+        if self.children.get(key).is_some_and(|child| child.delay.is_some()) {
+            if self.admit(key, reason, now)
+                && let Some(delay) = self.next_delay(key)
+            {
+                if grouped { self.regroup(Some(now + delay)) } else { self.delay(key, delay, now) }
             }
-            Purpose::Restart => {
-                self.children[index].retry = true;
-                self.act(Action::Retry(key));
-            }
-            Purpose::Group => {
-                if let Some(group) = &mut self.group {
-                    group.stage = Stage::Waiting(key);
-                    self.act(Action::Retry(key));
+            return;
+        }
+        match &mut self.group {
+            Some(group) if grouped => group.stage = Stage::Waiting(key),
+            _ => {
+                if let Some(child) = self.children.get_mut(key) {
+                    child.pending = Pending::Retry;
                 }
             }
         }
+        self.act(Action::Retry(key));
     }
 
     /// OTP's `try_again_restart`: each try is counted.
     fn retry(&mut self, key: Key, now: Instant) {
-        if !matches!(self.phase, Phase::Running) {
+        if self.is_ending() {
             return;
         }
         let waiting = matches!(&self.group, Some(Group { stage: Stage::Waiting(of), .. }) if *of == key);
-        let Some(index) = self.index(key) else {
+        let Some(child) = self.children.get_mut(key) else {
             if waiting {
-                self.regroup();
+                self.regroup(None);
             }
             return;
         };
-        if !waiting && !self.children[index].retry {
+        if !waiting && child.pending != Pending::Retry {
             return;
         }
-        self.children[index].retry = false;
-        let cause = self.children[index].cause.clone().unwrap_or(ExitReason::Aborted);
-        if self.admit(index, cause, now) {
-            if waiting { self.regroup() } else { self.start(key, Purpose::Restart) }
-        }
-    }
-
-    fn regroup(&mut self) {
-        if let Some(group) = &mut self.group {
-            group.stage = Stage::Stopping;
+        child.pending = Pending::Nothing;
+        let cause = child.last_exit.clone().unwrap_or(ExitReason::Aborted);
+        if self.admit(key, cause, now) {
+            if waiting { self.regroup(None) } else { self.start(key, Purpose::Restart) }
         }
     }
 
     fn forget(&mut self, key: Key) {
-        self.children.retain(|child| child.key != key);
-        if let Some(group) = &mut self.group {
-            group.keys.retain(|other| *other != key);
-        }
+        self.children.remove(key);
+        self.leave_group(key);
         self.act(Action::Forget(key));
     }
 
@@ -485,58 +504,6 @@ impl Plan {
         }
     }
 
-    fn sweep(&mut self, now: Instant) -> bool {
-        let keys: Vec<Key> = self.children.iter().map(|child| child.key).collect();
-        if self.stop_last(&keys, now) {
-            return false;
-        }
-        let failure = self.failure.take();
-        let reason = match &failure {
-            Some(exit) => ExitReason::Error(Arc::new(exit.clone())),
-            None => ExitReason::Shutdown,
-        };
-        self.act(Action::Emit(SupervisorEvent::Shutdown { supervisor: self.id.clone(), reason }));
-        self.act(Action::End(failure));
-        self.phase = Phase::Ended;
-        false
-    }
-
-    fn step_group(&mut self, now: Instant) -> bool {
-        let Some(group) = &mut self.group else { return false };
-        match group.stage {
-            Stage::Waiting(_) => false,
-            Stage::Stopping => {
-                let keys = group.keys.clone();
-                if self.stop_last(&keys, now) {
-                    return false;
-                }
-                // As OTP's terminate_children: temporary children do not come back.
-                for key in keys {
-                    let index = self.index(key);
-                    if index.is_some_and(|index| self.children[index].restart == Restart::Temporary) {
-                        self.forget(key);
-                    }
-                }
-                if let Some(group) = &mut self.group {
-                    group.stage = Stage::Starting { cursor: 0, asked: false };
-                }
-                true
-            }
-            Stage::Starting { asked: true, .. } => false,
-            Stage::Starting { cursor, asked: false } => match group.keys.get(cursor).copied() {
-                None => {
-                    self.group = None;
-                    true
-                }
-                Some(key) => {
-                    group.stage = Stage::Starting { cursor, asked: true };
-                    self.start(key, Purpose::Group);
-                    false
-                }
-            },
-        }
-    }
-
     fn step_deferred(&mut self, now: Instant) -> bool {
         match self.deferred.pop_front() {
             None => false,
@@ -545,10 +512,10 @@ impl Plan {
                 true
             }
             Some(Deferred::Exit { key, incarnation, reason }) => {
-                let still = self.index(key).is_some_and(|index| {
-                    let child = &self.children[index];
-                    child.incarnation == incarnation && matches!(child.state, State::Down)
-                });
+                let still = self
+                    .children
+                    .get(key)
+                    .is_some_and(|child| child.incarnation == incarnation && child.state() == State::Down);
                 if still {
                     self.judge(key, reason, now);
                 }

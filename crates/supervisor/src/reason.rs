@@ -5,6 +5,7 @@ use crate::error::{StartError, SupervisorExit};
 use ractor::{ActorProcessingErr, SupervisionEvent};
 use std::error::Error;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// The stop reason a supervisor gives to the children it stops (OTP: `shutdown`).
@@ -78,15 +79,21 @@ impl ExitReason {
     }
 
     pub(crate) fn of_error(error: ActorProcessingErr) -> ExitReason {
-        // A panic and an `Err` of plain text both arrive as std's private string error, whose Debug is that of
-        // its text.
-        let text = error.to_string();
-        if error.source().is_none() && format!("{error:?}") == format!("{text:?}") {
-            ExitReason::Panic(text)
-        } else {
-            ExitReason::Error(Arc::from(error))
+        match plain_text(&error) {
+            Some(text) => ExitReason::Panic(text),
+            None => ExitReason::Error(Arc::from(error)),
         }
     }
+}
+
+/// The text of an error that is nothing else. A panic and an `Err` of plain text both arrive as std's private
+/// string error, whose Debug is that of its text.
+pub(crate) fn plain_text(error: &ActorProcessingErr) -> Option<String> {
+    if error.source().is_some() {
+        return None;
+    }
+    let text = error.to_string();
+    (format!("{error:?}") == format!("{text:?}")).then_some(text)
 }
 
 impl fmt::Display for ExitReason {
@@ -120,6 +127,10 @@ pub(crate) fn classify(event: SupervisionEvent) -> Option<(ractor::ActorCell, Ex
                 (Some(CANCELLED), false) => ExitReason::Aborted,
                 (Some(_), _) => ExitReason::Shutdown,
             };
+            // The state of the child is dropped here, on its supervisor's task: a panic in that is the child's.
+            if catch_unwind(AssertUnwindSafe(|| drop(state))).is_err() {
+                tracing::error!(target: "kohort", "the state of an actor that ended panicked when dropped");
+            }
             Some((cell, reason))
         }
         SupervisionEvent::ActorFailed(cell, error) => Some((cell, ExitReason::of_error(error))),

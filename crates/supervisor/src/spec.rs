@@ -1,9 +1,11 @@
 //! What a supervisor is told about a child: how to start it, when to restart it, how to stop it. Data only;
 //! the plan reads it and the actor performs it.
 
+use crate::error::BadSpec;
 use crate::handle::SupervisorRef;
 use crate::id::ChildId;
 use crate::reason::ExitReason;
+use crate::task::{self, TaskOutput};
 use ractor::{Actor, ActorCell, ActorProcessingErr, SpawnErr};
 use std::fmt;
 use std::pin::Pin;
@@ -45,6 +47,7 @@ pub enum Shutdown {
 
 /// What a child is (OTP: `worker()`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum ChildKind {
     /// An actor that works.
     Worker,
@@ -59,6 +62,42 @@ impl ChildKind {
             ChildKind::Worker => "worker",
             ChildKind::Supervisor => "supervisor",
         }
+    }
+}
+
+/// Delayed restart of one child; ours, not OTP's, and off by default. The delay doubles from `initial` to `max`
+/// with every restart and begins again once the child has run for a healthy period. Each restart is counted when
+/// the child exits, and each failed try when it fails, so an intensity has to leave room for what happens within
+/// its period. A shutdown and `terminate_child` do not wait for a delay.
+///
+/// In one_for_all and rest_for_one the others are stopped at once and the start of all waits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Backoff {
+    pub(crate) initial: Duration,
+    pub(crate) max: Duration,
+    pub(crate) jitter: f64,
+    pub(crate) seed: u64,
+    pub(crate) reset_after: Option<Duration>,
+}
+
+impl Backoff {
+    /// `initial`, 2 × `initial`, 4 × `initial` … at most `max`; without jitter; healthy after `max`.
+    pub fn new(initial: Duration, max: Duration) -> Backoff {
+        Backoff { initial, max, jitter: 0.0, seed: 0, reset_after: None }
+    }
+
+    /// Takes a random share of at most `share` (0 to 1) off each delay. The same seed and child id give the
+    /// same delays.
+    pub fn jitter(mut self, share: f64, seed: u64) -> Backoff {
+        self.jitter = share;
+        self.seed = seed;
+        self
+    }
+
+    /// How long a child has to have run for its next delay to be the initial one again. Default: `max`.
+    pub fn reset_after(mut self, healthy: Duration) -> Backoff {
+        self.reset_after = Some(healthy);
+        self
     }
 }
 
@@ -116,7 +155,7 @@ impl DelegateNotice {
 }
 
 pub(crate) type StartFuture = Pin<Box<dyn Future<Output = Result<ActorCell, ActorProcessingErr>> + Send>>;
-type Start = Arc<dyn Fn(StartContext) -> StartFuture + Send + Sync>;
+pub(crate) type Start = Arc<dyn Fn(StartContext) -> StartFuture + Send + Sync>;
 pub(crate) type Notify = Arc<dyn Fn(&ActorCell, DelegateNotice) + Send + Sync>;
 
 /// How a supervisor starts, restarts and stops one child (OTP: `child_spec()`). Cheap to clone.
@@ -130,6 +169,8 @@ pub struct ChildSpec {
     pub(crate) restart: Restart,
     pub(crate) shutdown: Option<Shutdown>,
     pub(crate) kind: ChildKind,
+    pub(crate) significant: bool,
+    pub(crate) backoff: Option<Box<Backoff>>,
     pub(crate) start_timeout: Option<Duration>,
     pub(crate) runtime: Option<Handle>,
     pub(crate) notify: Option<Notify>,
@@ -150,6 +191,8 @@ impl ChildSpec {
             restart: Restart::Permanent,
             shutdown: None,
             kind: ChildKind::Worker,
+            significant: false,
+            backoff: None,
             start_timeout: None,
             runtime: None,
             notify: None,
@@ -174,6 +217,29 @@ impl ChildSpec {
         })
     }
 
+    /// A child that is a future; `make` gives one for each start. How it ends is the child's exit: `()` or `Ok`
+    /// normal, an `Err` that error, a panic that panic. A stop drops the future at its next await, and so does a
+    /// kill; while it blocks its thread, neither gets through.
+    pub fn task<F, R>(id: impl Into<ChildId>, make: F) -> ChildSpec
+    where
+        F: Fn() -> R + Send + Sync + 'static,
+        R: Future<Output: TaskOutput> + Send + 'static,
+    {
+        ChildSpec::task_with(id, move |_| make())
+    }
+
+    /// As [`task`](ChildSpec::task), for a future that wants to know its supervisor or its incarnation.
+    pub fn task_with<F, R>(id: impl Into<ChildId>, make: F) -> ChildSpec
+    where
+        F: Fn(StartContext) -> R + Send + Sync + 'static,
+        R: Future<Output: TaskOutput> + Send + 'static,
+    {
+        ChildSpec::new(id, move |context| {
+            let parent = context.cell();
+            task::start(make(context), parent)
+        })
+    }
+
     /// When it is restarted. Default: [`Restart::Permanent`].
     pub fn restart(mut self, restart: Restart) -> ChildSpec {
         self.restart = restart;
@@ -189,6 +255,19 @@ impl ChildSpec {
     /// What it is. Default: [`ChildKind::Worker`].
     pub fn kind(mut self, kind: ChildKind) -> ChildSpec {
         self.kind = kind;
+        self
+    }
+
+    /// Whether its end counts for the supervisor's [`AutoShutdown`](crate::AutoShutdown). Only for transient
+    /// and temporary children. Default: no.
+    pub fn significant(mut self, significant: bool) -> ChildSpec {
+        self.significant = significant;
+        self
+    }
+
+    /// Delays its restarts. Default: none, as in OTP.
+    pub fn backoff(mut self, backoff: Backoff) -> ChildSpec {
+        self.backoff = Some(Box::new(backoff));
         self
     }
 
@@ -215,6 +294,39 @@ impl ChildSpec {
         self.restart = Restart::Delegated { to: to.into() };
         self.notify = Some(Arc::new(notify));
         self
+    }
+
+    /// Refuses what makes no sense, as far as the spec alone can tell; a supervisor checks it too, before it
+    /// starts anything (OTP: `check_childspecs/1`).
+    pub fn check(&self) -> Result<(), BadSpec> {
+        let child = || self.id.clone();
+        let never_restarted = matches!(self.restart, Restart::Temporary | Restart::Delegated { .. });
+        match (&self.restart, &self.backoff) {
+            (Restart::Permanent, _) if self.significant => {
+                return Err(BadSpec::SignificantPermanent { child: child() });
+            }
+            (Restart::Delegated { .. }, _) if self.significant => {
+                return Err(BadSpec::SignificantDelegated { child: child() });
+            }
+            (Restart::Delegated { to }, _) if *to == self.id => {
+                return Err(BadSpec::DelegatedToItself { child: child() });
+            }
+            (Restart::Delegated { .. }, _) if self.notify.is_none() => {
+                return Err(BadSpec::DelegatedInSilence { child: child() });
+            }
+            (_, Some(_)) if never_restarted => return Err(BadSpec::BackoffUnused { child: child() }),
+            (_, Some(backoff)) => {
+                let bad_jitter = !(0.0..=1.0).contains(&backoff.jitter);
+                if backoff.initial.is_zero() || backoff.max < backoff.initial || bad_jitter {
+                    return Err(BadSpec::BadBackoff { child: child() });
+                }
+            }
+            _ => {}
+        }
+        if self.start_timeout.is_some_and(|limit| limit.is_zero()) {
+            return Err(BadSpec::NoTimeToStart { child: child() });
+        }
+        Ok(())
     }
 
     /// The child's id.
@@ -245,6 +357,8 @@ impl fmt::Debug for ChildSpec {
             .field("restart", &self.restart)
             .field("shutdown", &self.effective_shutdown())
             .field("kind", &self.kind)
+            .field("significant", &self.significant)
+            .field("backoff", &self.backoff)
             .field("start_timeout", &self.effective_start_timeout())
             .finish_non_exhaustive()
     }

@@ -52,6 +52,15 @@ impl Stage {
         self.say(paint, &format!("    window [{bar}] {crashes}/{max}"));
     }
 
+    /// The tree as its supervisors report it.
+    pub(super) fn tree(&self, text: &str) {
+        self.print("");
+        for line in text.lines() {
+            self.print(&format!("  {}", self.inner.painter.paint(Paint::Dim, line)));
+        }
+        self.print("");
+    }
+
     pub(super) fn table(&self, rows: &[(&str, String)], good: bool) {
         self.print("");
         for (name, value) in rows {

@@ -19,7 +19,7 @@ use kohort_protocol::{ErrorCode, TopicPartition};
 
 const GROUP: &str = "g";
 const TOPIC: &str = "t";
-const PARTITIONS: i32 = 4;
+const PARTITIONS: i32 = 6;
 const FAULTS_END: Duration = Duration::from_secs(40);
 /// After the faults: the longest session, rebalance and back-off must have room.
 const SETTLED_BY: Duration = Duration::from_secs(110);
@@ -45,6 +45,8 @@ pub(crate) struct Tally {
     pub(crate) crash_loops: u64,
     pub(crate) closes: u64,
     pub(crate) lost_partitions: u64,
+    pub(crate) moves: u64,
+    pub(crate) gave_up: u64,
 }
 
 impl Tally {
@@ -55,6 +57,8 @@ impl Tally {
         self.crash_loops += other.crash_loops;
         self.closes += other.closes;
         self.lost_partitions += other.lost_partitions;
+        self.moves += other.moves;
+        self.gave_up += other.gave_up;
     }
 }
 
@@ -156,6 +160,9 @@ pub(crate) struct World {
     next_call: u64,
     lives: u64,
     loss_percent: u64,
+    /// The coordinator moves, and answers nobody until then.
+    moving_until: Instant,
+    moves: u64,
     max_delay: Duration,
     /// What the broker speaks: at 9 a static leader is told to skip the assignment, at 5 it cannot be.
     version: i16,
@@ -178,7 +185,7 @@ impl World {
     pub(crate) fn new(seed: u64, sabotage: Sabotage) -> Self {
         let mut chance = Seeded::new(seed);
         let start = Instant::now();
-        let size = 2 + chance.below(4) as usize;
+        let size = 2 + chance.below(7) as usize;
         let config = CoordinatorConfig {
             initial_rebalance_delay: if chance.below(3) == 0 {
                 Duration::from_millis(500)
@@ -201,6 +208,8 @@ impl World {
             next_call: 0,
             lives: 0,
             loss_percent: chance.below(12),
+            moving_until: start,
+            moves: 0,
             max_delay: Duration::from_millis(1 + chance.below(400)),
             version: if chance.below(2) == 0 { 5 } else { 9 },
             assignors: match chance.below(4) {
@@ -305,6 +314,11 @@ impl World {
                     self.coordinator_timer = None;
                     self.coordinate(CoordinatorInput::Deadline)?;
                 }
+                Ok(())
+            }
+            // While the coordinator moves, the broker that had it says so and knows nothing more.
+            What::Arrive { call, .. } if self.now < self.moving_until => {
+                self.refuse(call);
                 Ok(())
             }
             What::Arrive { call, request } => self.coordinate(CoordinatorInput::Request {
@@ -437,6 +451,11 @@ impl World {
                 Ok(())
             }
             Effect::Terminate(cause) => {
+                if matches!(cause, TerminalCause::WorkersGaveUp { .. }) {
+                    self.tally.gave_up += 1;
+                    self.rebirth(index);
+                    return Ok(());
+                }
                 if !matches!(cause, TerminalCause::CrashLoop { .. }) {
                     return Err(format!("m{index} ended for {cause:?}, which nothing here calls for"));
                 }
@@ -498,7 +517,7 @@ impl World {
             Question::FindCoordinator(_) => {
                 let mut address =
                     CoordinatorAddress { node_id: 1, host: "sim".into(), port: 9092, ..Default::default() };
-                if self.faulty() && self.chance.below(10) == 0 {
+                if self.now < self.moving_until || (self.faulty() && self.chance.below(10) == 0) {
                     address.error = ErrorCode::CoordinatorNotAvailable;
                 }
                 let wait = self.delay();
@@ -627,7 +646,50 @@ impl World {
             }
             (Caller::Beat { .. }, reply) => panic!("a beat was answered by {reply:?}"),
         };
+        if self.faulty() && self.chance.below(20) == 0 {
+            // Delivered twice, and late: the second one belongs to no round any more.
+            self.after(wait * 2, What::Deliver { member, life, input: input.clone() });
+        }
         self.after(wait, What::Deliver { member, life, input });
+    }
+
+    /// NOT_COORDINATOR, whatever was asked.
+    fn refuse(&mut self, call: u64) {
+        let Some(caller) = self.calls.remove(&call) else { return };
+        let wait = self.delay();
+        let failure = Failure::Network("the coordinator moves".into());
+        let (member, life, input) = match caller {
+            Caller::Beat { member, life, epoch } => {
+                (member, life, Input::Beat { epoch, beat: Beat::Answered(ErrorCode::NotCoordinator) })
+            }
+            Caller::Question { member, life, round } => {
+                (member, life, Input::Answered { round, answer: Err(failure) })
+            }
+        };
+        self.after(wait, What::Deliver { member, life, input });
+    }
+
+    /// What is parked is told that the coordinator moved; the next one loads the groups.
+    fn move_coordinator(&mut self) -> Checked {
+        self.tally.moves += 1;
+        self.moves += 1;
+        let before = self.coordinator.clone();
+        for effect in self.coordinator.unload() {
+            if let CoordinatorEffect::Reply { call, reply } = effect {
+                self.reply(call, reply);
+            }
+        }
+        let mut next = Coordinator::new(CoordinatorConfig::default(), self.seed ^ (self.moves << 48));
+        let wait = self.chance.up_to(Duration::from_secs(3));
+        self.moving_until = self.now + wait;
+        next.load(&before, self.now + wait);
+        self.coordinator = next;
+        self.coordinator_timer = None;
+        if let Some(at) = self.coordinator.deadline() {
+            self.coordinator_timer = Some(at);
+            self.after(at.saturating_duration_since(self.now), What::CoordinatorTimer);
+        }
+        Ok(())
     }
 
     fn start_workers(
@@ -717,7 +779,7 @@ impl World {
 
     fn fault(&mut self) -> Checked {
         let index = self.chance.below(self.members.len() as u64) as usize;
-        match self.chance.below(10) {
+        match self.chance.below(13) {
             // The heart dies, now and then in a series.
             0..=5 => {
                 if self.members[index].heart_alive {
@@ -736,9 +798,15 @@ impl World {
                 self.after(wait, What::Birth { member: index });
                 Ok(())
             }
+            8..=9 => self.move_coordinator(),
+            10 => {
+                let cause = "a poison record".into();
+                self.deliver(index, Input::WorkersGaveUp { partition: None, cause })
+            }
             _ => {
-                let operation = match self.chance.below(3) {
+                let operation = match self.chance.below(4) {
                     0 => GroupMembershipOperation::RemainInGroup,
+                    1 => GroupMembershipOperation::LeaveGroup,
                     _ => GroupMembershipOperation::Default,
                 };
                 let deadline = self.now + self.chance.up_to(Duration::from_secs(5));

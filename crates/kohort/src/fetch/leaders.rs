@@ -12,7 +12,6 @@ use tokio::time::Instant;
 
 use super::fetcher::Fetcher;
 use super::table::FetchTable;
-use super::task;
 use crate::event::MemberEvent;
 use crate::member::Incarnation;
 use crate::worker;
@@ -69,11 +68,7 @@ impl Leaders {
             node_id,
             address: address.clone(),
         };
-        let spec = ChildSpec::new(format!("broker-{node_id}@{address}"), move |context| {
-            let fetcher = fetcher.clone();
-            let parent = context.cell();
-            async move { task::start(fetcher.run(), parent).await }
-        });
+        let spec = ChildSpec::task(format!("broker-{node_id}@{address}"), move || fetcher.clone().run());
         // Refused for one that runs already, from before this task was restarted.
         let _ = self.supervisor.start_child(spec).await;
     }

@@ -9,11 +9,17 @@ use crate::handle::SupervisorRef;
 use crate::id::ChildId;
 use crate::plan::KILL_GRACE;
 use crate::reason::SHUTDOWN;
-use crate::spec::{ChildKind, ChildSpec, Shutdown, StartContext};
-use ractor::{ActorCell, ActorProcessingErr};
+use crate::spec::{ChildKind, ChildSpec, Shutdown, Start, StartContext};
+use ractor::ActorCell;
+use std::any::Any;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
-use tokio::task::{AbortHandle, JoinError, JoinHandle};
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 /// A task that ends with its owner.
@@ -31,76 +37,106 @@ impl Drop for Owned {
     }
 }
 
-type Run = JoinHandle<Result<ActorCell, ActorProcessingErr>>;
-
-fn run(spec: &ChildSpec, context: StartContext) -> Run {
-    let start = Arc::clone(&spec.start);
-    let task = async move { start(context).await };
-    match &spec.runtime {
-        Some(runtime) => runtime.spawn(task),
-        None => tokio::spawn(task),
-    }
+fn panicked(payload: Box<dyn Any + Send>) -> ChildStartError {
+    let text = match (payload.downcast_ref::<String>(), payload.downcast_ref::<&str>()) {
+        (Some(text), _) => text.clone(),
+        (None, Some(text)) => (*text).to_owned(),
+        (None, None) => "a panic without text".to_owned(),
+    };
+    ChildStartError::Panicked(text)
 }
 
-/// Waits for a start within its limit; cancels it when that has passed and waits until it is really over.
-async fn finish(mut run: Run, limit: Option<Duration>) -> Result<ActorCell, ChildStartError> {
-    let ended = match limit {
-        None => (&mut run).await,
-        Some(limit) => match tokio::time::timeout(limit, &mut run).await {
+/// Runs a start within its limit; one that takes longer is dropped at its next await. A panic is an answer.
+async fn outcome(
+    start: Start,
+    limit: Option<Duration>,
+    context: StartContext,
+) -> Result<ActorCell, ChildStartError> {
+    let mut start = match catch_unwind(AssertUnwindSafe(|| start(context))) {
+        Ok(start) => start,
+        Err(payload) => return Err(panicked(payload)),
+    };
+    let mut caught = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| start.as_mut().poll(cx))) {
+        Ok(polled) => polled.map(Ok),
+        Err(payload) => Poll::Ready(Err(payload)),
+    });
+    // Most starts wait for nothing, and then there is no need for a timer.
+    let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut caught).poll(cx))).await;
+    let ended = match (first, limit) {
+        (Poll::Ready(ended), _) => ended,
+        (Poll::Pending, None) => caught.await,
+        (Poll::Pending, Some(limit)) => match Box::pin(tokio::time::timeout(limit, caught)).await {
             Ok(ended) => ended,
-            Err(_) => {
-                run.abort();
-                return match (&mut run).await {
-                    Ok(Ok(cell)) => Ok(cell),
-                    _ => Err(ChildStartError::TimedOut(limit)),
-                };
-            }
+            Err(_) => return Err(ChildStartError::TimedOut(limit)),
         },
     };
     match ended {
         Ok(Ok(cell)) => Ok(cell),
         Ok(Err(error)) => Err(ChildStartError::Failed(Arc::from(error))),
-        Err(error) => Err(broken(error)),
+        Err(payload) => Err(panicked(payload)),
     }
 }
 
-fn broken(error: JoinError) -> ChildStartError {
-    match error.try_into_panic() {
-        Ok(payload) => {
-            let text = match (payload.downcast_ref::<String>(), payload.downcast_ref::<&str>()) {
-                (Some(text), _) => text.clone(),
-                (None, Some(text)) => (*text).to_owned(),
-                (None, None) => "a panic without text".to_owned(),
-            };
-            ChildStartError::Panicked(text)
+/// Tells an outcome once; that the start was cancelled, when it is dropped before.
+struct Teller<F: FnOnce(Result<ActorCell, ChildStartError>)>(Option<F>);
+
+impl<F: FnOnce(Result<ActorCell, ChildStartError>)> Teller<F> {
+    fn tell(&mut self, outcome: Result<ActorCell, ChildStartError>) {
+        if let Some(tell) = self.0.take() {
+            tell(outcome);
         }
-        Err(_) => ChildStartError::Cancelled,
+    }
+}
+
+impl<F: FnOnce(Result<ActorCell, ChildStartError>)> Drop for Teller<F> {
+    fn drop(&mut self) {
+        self.tell(Err(ChildStartError::Cancelled));
     }
 }
 
 /// A start under way. Dropping it cancels the start.
-pub(super) struct Starting {
-    run: Owned,
-    _wait: Owned,
-}
+pub(super) struct Starting(Owned);
 
 impl Starting {
-    /// Starts a child; `tell` is called once with the outcome, also when it was cancelled by `abort`.
+    /// Starts a child in a task of its own; `tell` is called once with the outcome, when the start is really
+    /// over, also when it was cancelled.
     pub(super) fn spawn(
         spec: &ChildSpec,
         context: StartContext,
         tell: impl FnOnce(Result<ActorCell, ChildStartError>) + Send + 'static,
     ) -> Starting {
-        let run = run(spec, context);
-        let owned = Owned::new(&run);
-        let limit = spec.effective_start_timeout();
-        let wait = tokio::spawn(async move { tell(finish(run, limit).await) });
-        Starting { run: owned, _wait: Owned::new(&wait) }
+        let (start, limit) = (Arc::clone(&spec.start), spec.effective_start_timeout());
+        let mut teller = Teller(Some(tell));
+        let task = async move {
+            // Declared after the teller, so that the start is gone before its end is told.
+            let outcome = outcome(start, limit, context).await;
+            teller.tell(outcome);
+        };
+        Starting(Owned::new(&match &spec.runtime {
+            Some(runtime) => runtime.spawn(task),
+            None => tokio::spawn(task),
+        }))
     }
 
     pub(super) fn abort(&self) {
-        self.run.0.abort();
+        self.0.0.abort();
     }
+}
+
+/// A start that its caller waits for: a task of its own only where it belongs to another runtime.
+async fn awaited(spec: &ChildSpec, context: StartContext) -> Result<ActorCell, ChildStartError> {
+    if spec.runtime.is_none() {
+        // Thousands of starts that wait for nothing leave room for others.
+        tokio::task::consume_budget().await;
+        return outcome(Arc::clone(&spec.start), spec.effective_start_timeout(), context).await;
+    }
+    let (tell, told) = oneshot::channel();
+    let _starting = Starting::spawn(spec, context, move |outcome| {
+        if let Err(Ok(orphan)) = tell.send(outcome) {
+            orphan.kill();
+        }
+    });
+    told.await.unwrap_or(Err(ChildStartError::Cancelled))
 }
 
 /// Starts every child of a new supervisor in order; stops those that run again when one does not start.
@@ -111,10 +147,8 @@ pub(super) async fn in_order(
     let mut started: Vec<ActorCell> = Vec::with_capacity(builder.children.len());
     for spec in &builder.children {
         let context = StartContext { supervisor: me.clone(), id: spec.id.clone(), incarnation: 1 };
-        let run = run(spec, context);
-        let _owned = Owned::new(&run);
         let (supervisor, child, kind) = (builder.id.clone(), spec.id.clone(), spec.kind);
-        match finish(run, spec.effective_start_timeout()).await {
+        match awaited(spec, context).await {
             Ok(cell) => {
                 let event = SupervisorEvent::ChildStarted { supervisor, child, kind, incarnation: 1 };
                 builder.hub.emit(event);

@@ -1,10 +1,13 @@
 //! How the plan brings children down: one at a time, asked first, killed when their time is up, given up as
 //! unkillable when even that does not help; and how a shutdown begins.
 
-use super::{Action, Child, Deferred, Key, Phase, Plan, State};
+use super::child::{Pending, Purpose};
+use super::{Action, Deferred, Key, Phase, Plan, State};
 use crate::error::{SupervisorError, SupervisorExit};
 use crate::event::SupervisorEvent;
+use crate::reason::ExitReason;
 use crate::spec::{ChildKind, Shutdown};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a killed child may take to be gone before it counts as unkillable. A kill ends an actor at its
@@ -30,49 +33,57 @@ fn patience(kind: ChildKind, deadline: Instant) -> Instant {
 }
 
 impl Plan {
-    /// Works on the last child of `keys` that is not down; false when all are.
-    pub(super) fn stop_last(&mut self, keys: &[Key], now: Instant) -> bool {
-        let last = keys.iter().rev().copied().find(|key| {
-            let state = self.index(*key).map(|index| self.children[index].state);
-            state.is_some_and(|state| !matches!(state, State::Down | State::Lost))
-        });
-        match last {
-            None => false,
-            Some(key) => {
-                self.begin_stop(key, now);
-                true
+    /// Works on the children that are left when the supervisor ends; ends it when none is.
+    pub(super) fn sweep(&mut self, now: Instant) -> bool {
+        let last = self.children.alive().next_back();
+        if let Some(last) = last {
+            if self.flags.dynamic.is_none() {
+                self.begin_stop(last, now);
+            } else if !std::mem::replace(&mut self.swept, true) {
+                // As OTP's simple_one_for_one: they do not know each other and go all at once.
+                for key in self.children.alive().collect::<Vec<_>>() {
+                    self.begin_stop(key, now);
+                }
             }
+            return false;
         }
+        let failure = self.failure.take();
+        let reason = match &failure {
+            Some(exit) => ExitReason::Error(Arc::new(exit.clone())),
+            None => ExitReason::Shutdown,
+        };
+        self.act(Action::Emit(SupervisorEvent::Shutdown { supervisor: self.flags.id.clone(), reason }));
+        self.act(Action::End(failure));
+        self.phase = Phase::Ended;
+        false
     }
 
     /// Asks a child to go. Does nothing to one that is going already.
     pub(super) fn begin_stop(&mut self, key: Key, now: Instant) {
-        let Some(index) = self.index(key) else { return };
-        let cap = self.cap;
-        let child = &mut self.children[index];
+        let Some(child) = self.children.get_mut(key) else { return };
         let deadline = match child.shutdown {
             Shutdown::BrutalKill => Some(now),
-            Shutdown::Timeout(limit) => earlier(now.checked_add(limit), cap),
-            Shutdown::Infinity => cap,
+            Shutdown::Timeout(limit) => earlier(now.checked_add(limit), self.cap),
+            Shutdown::Infinity => self.cap,
         };
-        match child.state {
+        let due = deadline.is_some_and(|deadline| deadline <= now);
+        match child.state() {
             State::Down | State::Stopping | State::Lost | State::Starting { stop: true, .. } => {}
             State::Starting { purpose, .. } => {
-                child.state = State::Starting { purpose, stop: true };
-                child.until = deadline;
-                if deadline.is_some_and(|deadline| deadline <= now) {
-                    self.harsher(index, now);
+                self.children.set(key, State::Starting { purpose, stop: true });
+                self.children.set_until(key, deadline);
+                if due {
+                    self.harsher(key, now);
                 }
             }
             State::Running => {
-                child.state = State::Stopping;
                 child.killed = false;
-                let due = deadline.is_some_and(|deadline| deadline <= now);
-                let brutal = child.shutdown == Shutdown::BrutalKill;
-                if brutal || (due && child.kind == ChildKind::Worker) {
-                    self.harsher(index, now);
+                let (kind, brutal) = (child.kind, child.shutdown == Shutdown::BrutalKill);
+                self.children.set(key, State::Stopping);
+                if brutal || (due && kind == ChildKind::Worker) {
+                    self.harsher(key, now);
                 } else {
-                    child.until = deadline.map(|deadline| patience(child.kind, deadline));
+                    self.children.set_until(key, deadline.map(|deadline| patience(kind, deadline)));
                     self.act(Action::Stop { key, deadline });
                 }
             }
@@ -80,44 +91,38 @@ impl Plan {
     }
 
     /// The next step with a child whose time is up.
-    fn harsher(&mut self, index: usize, now: Instant) {
-        let child = &mut self.children[index];
-        let key = child.key;
+    fn harsher(&mut self, key: Key, now: Instant) {
+        let Some(child) = self.children.get_mut(key) else { return };
         if child.killed {
-            return self.lose(index);
+            return self.lose(key);
         }
         child.killed = true;
-        child.until = Some(now + KILL_GRACE);
-        match child.state {
-            State::Starting { .. } => self.act(Action::AbortStart(key)),
-            _ => self.act(Action::Kill(key)),
-        }
+        let starting = matches!(child.state(), State::Starting { .. });
+        self.children.set_until(key, Some(now + KILL_GRACE));
+        self.act(if starting { Action::AbortStart(key) } else { Action::Kill(key) });
     }
 
-    fn lose(&mut self, index: usize) {
-        let supervisor = self.id.clone();
-        let child = &mut self.children[index];
-        child.state = State::Lost;
-        child.until = None;
-        let id = child.id.clone();
+    fn lose(&mut self, key: Key) {
+        self.children.set(key, State::Lost);
+        let Some(child) = self.children.get_mut(key) else { return };
+        let (supervisor, id) = (self.flags.id.clone(), child.id.clone());
         for token in std::mem::take(&mut child.stop_tokens) {
             self.act(Action::Reply { token, result: Err(SupervisorError::Unkillable(id.clone())) });
         }
-        self.act(Action::Emit(SupervisorEvent::Unkillable {
-            supervisor: supervisor.clone(),
-            child: id.clone(),
-        }));
+        let event = SupervisorEvent::Unkillable { supervisor: supervisor.clone(), child: id.clone() };
+        self.act(Action::Emit(event));
         // It outranks whatever the supervisor was ending with: nobody may start this tree again over it.
         self.failure = Some(SupervisorExit::Unkillable { supervisor, child: id, cause: None });
         self.enter_ending();
     }
 
     pub(super) fn time(&mut self, now: Instant) {
-        let due: Vec<Key> =
-            self.children.iter().filter(|child| is_due(child, now)).map(|child| child.key).collect();
-        for key in due {
-            if let Some(index) = self.index(key) {
-                self.harsher(index, now);
+        for key in self.children.due(now) {
+            match self.children.get(key).map(|child| (child.pending, child.until())) {
+                // Taken back meanwhile, by the loss of a child before it in this list.
+                None | Some((_, None)) => {}
+                Some((Pending::Delay, _)) => self.start(key, Purpose::Restart),
+                Some(_) => self.harsher(key, now),
             }
         }
         if let Phase::Preparing { until, .. } = self.phase
@@ -133,10 +138,10 @@ impl Plan {
         match &mut self.phase {
             Phase::Running => {
                 self.enter_ending();
-                let prepared = self.prepare.clone().and_then(|(id, limit)| {
-                    let child = self.children.iter().find(|child| child.id == id)?;
-                    let until = earlier(now.checked_add(limit), self.cap)?;
-                    matches!(child.state, State::Running).then_some((child.key, until))
+                let prepared = self.flags.prepare.as_ref().and_then(|(id, limit)| {
+                    let child = self.children.by_id(id)?;
+                    let until = earlier(now.checked_add(*limit), self.cap)?;
+                    matches!(child.state(), State::Running).then_some((child.key, until))
                 });
                 if let Some((key, until)) = prepared {
                     self.phase = Phase::Preparing { key, until };
@@ -155,19 +160,22 @@ impl Plan {
     /// A deadline that came after a stop had begun holds for it as well.
     fn tighten(&mut self) {
         let Some(cap) = self.cap else { return };
-        let mut passed_on = Vec::new();
-        for child in self.children.iter_mut().filter(|child| !child.killed) {
-            let stopping = matches!(child.state, State::Stopping);
-            if stopping || matches!(child.state, State::Starting { stop: true, .. }) {
-                child.until = earlier(child.until, Some(patience(child.kind, cap)));
-                if stopping && child.kind == ChildKind::Supervisor {
-                    passed_on.push(child.key);
-                }
+        let stopping: Vec<Key> = self.children.alive().filter(|key| !self.is_up(*key)).collect();
+        for key in stopping {
+            let Some(child) = self.children.get(key).filter(|child| !child.killed) else { continue };
+            let (kind, asked) = (child.kind, child.state() == State::Stopping);
+            let until = earlier(child.until(), Some(patience(kind, cap)));
+            self.children.set_until(key, until);
+            if asked && kind == ChildKind::Supervisor {
+                self.act(Action::Stop { key, deadline: Some(cap) });
             }
         }
-        for key in passed_on {
-            self.act(Action::Stop { key, deadline: Some(cap) });
-        }
+    }
+
+    /// Whether it is alive and nobody has asked it to stop.
+    fn is_up(&self, key: Key) -> bool {
+        let state = self.children.get(key).map(|child| child.state());
+        matches!(state, Some(State::Running | State::Starting { stop: false, .. }))
     }
 
     pub(super) fn prepared(&mut self) {
@@ -187,17 +195,11 @@ impl Plan {
     fn enter_ending(&mut self) {
         self.phase = Phase::Ending;
         self.group = None;
-        for child in &mut self.children {
-            child.retry = false;
-        }
+        self.children.resign();
         for deferred in std::mem::take(&mut self.deferred) {
             if let Deferred::Request { token, .. } = deferred {
                 self.act(Action::Reply { token, result: Err(SupervisorError::ShuttingDown) });
             }
         }
     }
-}
-
-fn is_due(child: &Child, now: Instant) -> bool {
-    child.until.is_some_and(|until| until <= now)
 }

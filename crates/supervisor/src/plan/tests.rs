@@ -1,36 +1,52 @@
-//! The decision as a table, and the paths that real actors reach only by luck.
+//! Paths of the plan, and its rules on random walks: the paths that real actors reach only by luck.
 
 use super::*;
-use crate::spec::{ChildKind, Shutdown};
+use crate::spec::{Backoff, Shutdown};
 use ractor::ActorProcessingErr;
 
-fn spec(id: &str, restart: Restart) -> ChildSpec {
+pub(super) fn spec(id: &str, restart: Restart) -> ChildSpec {
     let never = |_| async { Err(ActorProcessingErr::from("not started by the plan")) };
-    ChildSpec::new(id, never).restart(restart)
+    match restart {
+        Restart::Delegated { to } => ChildSpec::new(id, never).delegate_to(to, |_, _| {}),
+        restart => ChildSpec::new(id, never).restart(restart),
+    }
 }
 
-struct Bench {
-    plan: Plan,
-    keys: Vec<Key>,
-    now: Instant,
+pub(super) fn flags(strategy: Strategy, max: u32) -> Flags {
+    Flags {
+        id: "s".into(),
+        strategy,
+        max,
+        period: Duration::from_secs(5),
+        auto_shutdown: AutoShutdown::Never,
+        prepare: None,
+        dynamic: None,
+    }
+}
+
+pub(super) struct Bench {
+    pub(super) plan: Plan,
+    pub(super) keys: Vec<Key>,
+    pub(super) now: Instant,
 }
 
 impl Bench {
-    fn new(strategy: Strategy, max: u32, specs: &[ChildSpec]) -> Bench {
-        let mut plan = Plan::new("s".into(), strategy, max, Duration::from_secs(5), None);
-        let keys = specs.iter().map(|spec| plan.adopt(spec)).collect();
-        Bench { plan, keys, now: Instant::now() }
+    pub(super) fn new(strategy: Strategy, max: u32, specs: &[ChildSpec]) -> Bench {
+        let now = Instant::now();
+        let mut plan = Plan::new(flags(strategy, max));
+        let keys = specs.iter().map(|spec| plan.adopt(spec, now)).collect();
+        Bench { plan, keys, now }
     }
 
-    fn feed(&mut self, input: Input) -> Vec<String> {
+    pub(super) fn feed(&mut self, input: Input) -> Vec<String> {
         self.plan.handle(input, self.now).iter().filter_map(|action| self.show(action)).collect()
     }
 
-    fn exit(&mut self, child: usize, incarnation: u64, reason: ExitReason) -> Vec<String> {
+    pub(super) fn exit(&mut self, child: usize, incarnation: u64, reason: ExitReason) -> Vec<String> {
         self.feed(Input::Exited { key: self.keys[child], incarnation, reason })
     }
 
-    fn started(
+    pub(super) fn started(
         &mut self,
         child: usize,
         incarnation: u64,
@@ -39,7 +55,7 @@ impl Bench {
         self.feed(Input::Started { key: self.keys[child], incarnation, result })
     }
 
-    fn request(&mut self, token: u64, request: Request) -> Vec<String> {
+    pub(super) fn request(&mut self, token: u64, request: Request) -> Vec<String> {
         self.feed(Input::Request { token, request })
     }
 
@@ -77,7 +93,7 @@ impl Bench {
     }
 }
 
-fn reasons() -> [ExitReason; 6] {
+pub(super) fn reasons() -> [ExitReason; 6] {
     [
         ExitReason::Normal,
         ExitReason::Shutdown,
@@ -86,97 +102,6 @@ fn reasons() -> [ExitReason; 6] {
         ExitReason::Panic("p".to_owned()),
         ExitReason::Error(Arc::new(ChildStartError::Cancelled)),
     ]
-}
-
-#[test]
-fn every_strategy_restart_type_and_exit_reason() {
-    let delegated = Restart::Delegated { to: "a".into() };
-    for strategy in [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne] {
-        for restart in [Restart::Permanent, Restart::Transient, Restart::Temporary, delegated.clone()] {
-            for reason in reasons() {
-                let specs = ["a", "b", "c"]
-                    .map(|id| spec(id, if id == "b" { restart.clone() } else { Restart::Permanent }));
-                let mut bench = Bench::new(strategy, 1, &specs);
-                let restarted: &[&str] = match strategy {
-                    Strategy::OneForOne => &["start b2"],
-                    // The others are stopped first, the last one first.
-                    Strategy::OneForAll | Strategy::RestForOne => &["stop c"],
-                };
-                // OTP: supervisor.erl, do_restart/3.
-                let expected: &[&str] = match restart {
-                    Restart::Permanent => restarted,
-                    Restart::Transient if reason.is_abnormal() => restarted,
-                    Restart::Transient => &[],
-                    Restart::Temporary => &["forget b"],
-                    Restart::Delegated { .. } => &["tell exited b1"],
-                };
-                let actions = bench.exit(1, 1, reason.clone());
-                assert_eq!(actions, expected, "{strategy:?} {restart:?} {reason:?}");
-            }
-        }
-    }
-}
-
-#[test]
-fn one_for_all_stops_in_reverse_and_starts_in_order_and_drops_temporary_children() {
-    let mut temporary = spec("b", Restart::Temporary);
-    temporary.kind = ChildKind::Worker;
-    let specs = [spec("a", Restart::Permanent), temporary, spec("c", Restart::Permanent)];
-    let mut bench = Bench::new(Strategy::OneForAll, 1, &specs);
-    assert_eq!(bench.exit(0, 1, ExitReason::Killed), ["stop c"]);
-    assert_eq!(bench.exit(2, 1, ExitReason::Shutdown), ["stop b"]);
-    assert_eq!(bench.exit(1, 1, ExitReason::Shutdown), ["forget b", "start a2"]);
-    assert_eq!(bench.started(0, 2, Ok(())), ["start c2"]);
-    assert!(bench.started(2, 2, Ok(())).is_empty());
-    assert_eq!(bench.exit(0, 1, ExitReason::Killed), [""; 0], "an old incarnation is an old story");
-}
-
-#[test]
-fn rest_for_one_leaves_the_children_before_alone() {
-    let specs = ["a", "b", "c"].map(|id| spec(id, Restart::Permanent));
-    let mut bench = Bench::new(Strategy::RestForOne, 2, &specs);
-    assert_eq!(bench.exit(1, 1, ExitReason::Killed), ["stop c"]);
-    assert_eq!(bench.exit(0, 1, ExitReason::Killed), [""; 0], "waits until the group is done");
-    assert_eq!(bench.exit(2, 1, ExitReason::Shutdown), ["start b2"]);
-    assert_eq!(bench.started(1, 2, Ok(())), ["start c2"]);
-    assert_eq!(bench.started(2, 2, Ok(())), ["stop c"], "now for a, which takes all with it");
-}
-
-#[test]
-fn a_second_death_during_the_stops_of_one_for_all_is_not_counted() {
-    let specs = ["a", "b", "c"].map(|id| spec(id, Restart::Permanent));
-    let mut bench = Bench::new(Strategy::OneForAll, 1, &specs);
-    assert_eq!(bench.exit(0, 1, ExitReason::Killed), ["stop c"]);
-    assert_eq!(bench.exit(1, 1, ExitReason::Killed), [""; 0]);
-    assert_eq!(bench.exit(2, 1, ExitReason::Shutdown), ["start a2"]);
-}
-
-#[test]
-fn a_fresh_child_that_dies_while_the_group_starts_counts_again() {
-    let specs = ["a", "b"].map(|id| spec(id, Restart::Permanent));
-    let mut bench = Bench::new(Strategy::OneForAll, 1, &specs);
-    bench.exit(0, 1, ExitReason::Killed);
-    assert_eq!(bench.exit(1, 1, ExitReason::Shutdown), ["start a2"]);
-    assert_eq!(bench.started(0, 2, Ok(())), ["start b2"]);
-    assert_eq!(bench.exit(0, 2, ExitReason::Killed), [""; 0]);
-    assert_eq!(bench.started(1, 2, Ok(())), ["stop b"], "the intensity is reached: b is stopped first");
-    assert_eq!(bench.exit(1, 2, ExitReason::Shutdown), ["fail: intensity"]);
-}
-
-#[test]
-fn a_failed_group_start_begins_the_group_again_and_counts() {
-    let specs = ["a", "b"].map(|id| spec(id, Restart::Permanent));
-    let mut bench = Bench::new(Strategy::OneForAll, 2, &specs);
-    bench.exit(1, 1, ExitReason::Killed);
-    assert_eq!(bench.exit(0, 1, ExitReason::Shutdown), ["start a2"]);
-    assert_eq!(bench.started(0, 2, Ok(())), ["start b2"]);
-    assert_eq!(bench.started(1, 2, Err(ChildStartError::Cancelled)), ["retry b"]);
-    assert_eq!(bench.feed(Input::Retry(bench.keys[1])), ["stop a"]);
-    assert_eq!(bench.exit(0, 2, ExitReason::Shutdown), ["start a3"]);
-    assert_eq!(bench.started(0, 3, Ok(())), ["start b3"]);
-    assert_eq!(bench.started(1, 3, Err(ChildStartError::Cancelled)), ["retry b"]);
-    assert_eq!(bench.feed(Input::Retry(bench.keys[1])), ["stop a"], "the third try is one too many");
-    assert_eq!(bench.exit(0, 3, ExitReason::Shutdown), ["fail: intensity"]);
 }
 
 #[test]
@@ -291,11 +216,110 @@ fn start_child_and_delete_child() {
     assert_eq!(bench.request(8, Request::Delete("a".into())), ["refuse 8: there is no child a"]);
 }
 
+const SECOND: Duration = Duration::from_secs(1);
+
+fn backed_off(id: &str) -> ChildSpec {
+    spec(id, Restart::Permanent).backoff(Backoff::new(SECOND, 4 * SECOND))
+}
+
+#[test]
+fn a_backoff_delays_a_restart_and_each_failed_try_is_counted_when_it_fails() {
+    let mut bench = Bench::new(Strategy::OneForOne, 2, &[backed_off("a")]);
+    assert_eq!(bench.exit(0, 1, ExitReason::Killed), [""; 0]);
+    assert_eq!(bench.plan.deadline(), Some(bench.now + SECOND));
+    assert!(bench.plan.children().iter().all(|child| bench.plan.is_restarting(child)));
+    bench.now += SECOND;
+    assert_eq!(bench.feed(Input::Time), ["start a2"]);
+    assert_eq!(bench.started(0, 2, Err(ChildStartError::Cancelled)), [""; 0]);
+    assert_eq!(bench.plan.deadline(), Some(bench.now + 2 * SECOND));
+    bench.now += 2 * SECOND;
+    assert_eq!(bench.feed(Input::Time), ["start a3"]);
+    assert_eq!(bench.started(0, 3, Err(ChildStartError::Cancelled)), ["fail: intensity"]);
+}
+
+#[test]
+fn a_shutdown_and_a_terminate_do_not_wait_for_a_backoff() {
+    let mut bench = Bench::new(Strategy::OneForOne, 9, &[backed_off("a"), backed_off("b")]);
+    assert_eq!(bench.exit(0, 1, ExitReason::Killed), [""; 0]);
+    assert_eq!(bench.request(1, Request::Terminate("a".into())), ["ok 1"]);
+    assert_eq!(bench.plan.deadline(), None, "it does not come back");
+    assert_eq!(bench.request(2, Request::Restart("a".into())), ["start a2"]);
+    assert_eq!(bench.started(0, 2, Ok(())), ["ok 2"]);
+    assert_eq!(bench.exit(1, 1, ExitReason::Killed), [""; 0]);
+    assert_eq!(bench.feed(Input::Shutdown(None)), ["stop a"]);
+    assert_eq!(bench.exit(0, 2, ExitReason::Shutdown), ["end"]);
+}
+
+#[test]
+fn the_backoff_of_one_delays_the_start_of_its_group() {
+    let specs = [spec("a", Restart::Permanent), backed_off("b"), spec("c", Restart::Permanent)];
+    let mut bench = Bench::new(Strategy::RestForOne, 9, &specs);
+    assert_eq!(bench.exit(1, 1, ExitReason::Killed), ["stop c"]);
+    assert_eq!(bench.exit(2, 1, ExitReason::Shutdown), [""; 0]);
+    assert_eq!(bench.exit(0, 1, ExitReason::Killed), [""; 0], "takes the others over, and their delay");
+    bench.now = bench.plan.deadline().unwrap();
+    assert_eq!(bench.feed(Input::Time), ["start a2"]);
+    assert_eq!(bench.started(0, 2, Ok(())), ["start b2"]);
+    assert_eq!(bench.started(1, 2, Ok(())), ["start c2"]);
+    assert!(bench.started(2, 2, Ok(())).is_empty());
+}
+
+fn with_auto_shutdown(auto_shutdown: AutoShutdown, kinds: [Restart; 3]) -> Bench {
+    let mut bench = Bench::new(Strategy::OneForOne, 9, &[]);
+    bench.plan = Plan::new(Flags { auto_shutdown, ..flags(Strategy::OneForOne, 9) });
+    for (id, kind) in ["a", "b", "c"].into_iter().zip(kinds) {
+        let significant = kind != Restart::Permanent;
+        bench.keys.push(bench.plan.adopt(&spec(id, kind).significant(significant), bench.now));
+    }
+    bench
+}
+
+#[test]
+fn the_end_of_significant_children_ends_the_supervisor_in_order() {
+    let kinds = || [Restart::Permanent, Restart::Transient, Restart::Temporary];
+    let mut any = with_auto_shutdown(AutoShutdown::AnySignificant, kinds());
+    assert_eq!(any.exit(1, 1, ExitReason::Killed), ["start b2"], "it comes back");
+    any.started(1, 2, Ok(()));
+    assert_eq!(any.exit(1, 2, ExitReason::Normal), ["stop c"]);
+    assert_eq!(any.exit(2, 1, ExitReason::Shutdown), ["stop a"]);
+    assert_eq!(any.exit(0, 1, ExitReason::Shutdown), ["end"], "in order, not as a failure");
+    let mut all = with_auto_shutdown(AutoShutdown::AllSignificant, kinds());
+    assert_eq!(all.exit(2, 1, ExitReason::Killed), ["forget c"], "whatever its reason");
+    assert_eq!(all.exit(1, 1, ExitReason::Shutdown), ["stop a"]);
+    let mut asked = with_auto_shutdown(AutoShutdown::AnySignificant, kinds());
+    assert_eq!(asked.request(1, Request::Terminate("b".into())), ["stop b"]);
+    assert_eq!(asked.exit(1, 1, ExitReason::Shutdown), ["ok 1"], "terminate_child does not count");
+}
+
+#[test]
+fn a_dynamic_supervisor_keeps_nothing_that_is_down_and_stops_all_at_once() {
+    let mut bench = Bench::new(Strategy::OneForOne, 9, &[]);
+    bench.plan = Plan::new(Flags { dynamic: Some(2), ..flags(Strategy::OneForOne, 9) });
+    let add = |id: &str| Request::Start(Box::new(spec(id, Restart::Transient)));
+    assert_eq!(bench.request(1, add("x")), ["file #1", "start #11"]);
+    assert_eq!(bench.request(2, add("y")), ["file #2", "start #21"]);
+    assert_eq!(bench.request(3, add("z")), ["refuse 3: there are already 2 children"]);
+    for key in [1, 2] {
+        bench.feed(Input::Started { key, incarnation: 1, result: Ok(()) });
+    }
+    let normal = Input::Exited { key: 1, incarnation: 1, reason: ExitReason::Normal };
+    assert_eq!(bench.feed(normal), ["forget #1"]);
+    let refused = "refuse 4: a dynamic supervisor has no children that are down";
+    assert_eq!(bench.request(4, Request::Restart("y".into())), [refused]);
+    assert_eq!(bench.request(5, add("z")), ["file #3", "start #31"]);
+    bench.feed(Input::Started { key: 3, incarnation: 1, result: Ok(()) });
+    assert_eq!(bench.feed(Input::Shutdown(None)), ["stop #2", "stop #3"]);
+    for (key, then) in [(2, vec![]), (3, vec!["end"])] {
+        let gone = Input::Exited { key, incarnation: 1, reason: ExitReason::Shutdown };
+        assert_eq!(bench.feed(gone), then);
+    }
+}
+
 /// A small seeded generator (splitmix64): the seed that fails is in the message.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+    pub(super) fn roll(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -379,12 +403,20 @@ fn no_walk_breaks_the_rules_and_every_walk_ends() {
         let strategy = [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne][dice.roll(3)];
         let max = [0, 2, 50][dice.roll(3)];
         let prepare = (dice.roll(2) == 0).then(|| ("c1".into(), Duration::from_secs(1)));
-        let mut plan = Plan::new("s".into(), strategy, max, Duration::from_secs(5), prepare);
+        let auto_shutdown = [AutoShutdown::Never, AutoShutdown::AnySignificant][dice.roll(2)];
+        let mut plan = Plan::new(Flags { auto_shutdown, prepare, ..flags(strategy, max) });
         let mut world = World::default();
-        let random_spec =
-            |dice: &mut Dice, id: usize| spec(&format!("c{id}"), restarts[dice.roll(restarts.len())].clone());
+        let random_spec = |dice: &mut Dice, id: usize| {
+            let mut spec = spec(&format!("c{id}"), restarts[dice.roll(restarts.len())].clone());
+            let owned = matches!(spec.restart, Restart::Permanent | Restart::Transient);
+            if owned && dice.roll(3) == 0 {
+                spec = spec.backoff(Backoff::new(Duration::from_millis(300), Duration::from_secs(2)));
+            }
+            let may = matches!(spec.restart, Restart::Transient | Restart::Temporary);
+            spec.significant(may && dice.roll(9) == 0)
+        };
         for id in 0..4 {
-            let key = plan.adopt(&random_spec(&mut dice, id));
+            let key = plan.adopt(&random_spec(&mut dice, id), Instant::now());
             world.alive.insert(key, (1, false));
             world.names.insert(key, format!("c{id}"));
         }

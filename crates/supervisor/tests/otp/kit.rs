@@ -32,6 +32,7 @@ pub(crate) enum Order {
     /// Awaits forever: only a kill gets in.
     Hang(tokio::sync::oneshot::Sender<()>),
     /// Blocks the thread until the sender is gone: nothing gets in.
+    #[allow(dead_code, reason = "of tests/blocking.rs")]
     Block(std::sync::mpsc::Receiver<()>, tokio::sync::oneshot::Sender<()>),
 }
 

@@ -277,3 +277,37 @@ async fn the_exit_of_an_unknown_linked_actor_is_ignored_and_reported() {
     assert_eq!(root.count_children().await.unwrap().active, 1);
     root.shutdown().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn two_deaths_at_once_count_one_in_rest_for_one() {
+    let journal = Journal::default();
+    let children = ["a", "b", "c"].map(|name| worker(name, &journal));
+    let root = Supervisor::rest_for_one().intensity(1, SECOND).children(children).start().await.unwrap();
+    let mut events = root.events(64);
+    let (b, c) = (cell(&root, "b").await, cell(&root, "c").await);
+    b.kill();
+    c.kill();
+    assert_eq!(restarted(&mut events, "c").await, 2);
+    assert_eq!(root.count_children().await.unwrap().active, 3);
+    root.shutdown().await;
+}
+
+/// Windows, timeouts and back-offs are measured on the monotonic clock: the wall clock is not read anywhere.
+#[test]
+fn wall_clock_jumps_have_no_effect() {
+    let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let source = std::fs::read_to_string(&path).unwrap();
+            assert!(!source.contains("SystemTime") && !source.contains("UNIX_EPOCH"), "{path:?}");
+            files += 1;
+        }
+    }
+    assert!(files > 10);
+}

@@ -2,8 +2,7 @@
 
 use crate::kit::{Journal, Order, Script, cell, exited, hang, order, scripted, worker};
 use kohort_supervisor::{
-    ChildStatus, ExitReason, PrepareDone, Shutdown, Supervisor, SupervisorError, SupervisorExit,
-    SupervisorRef,
+    ChildStatus, ExitReason, PrepareDone, Shutdown, Supervisor, SupervisorError, SupervisorRef,
 };
 use ractor::{ActorCell, ActorStatus};
 use std::time::Duration;
@@ -203,25 +202,4 @@ async fn the_end_of_a_killed_root_is_reported() {
     assert!(matches!((&*one, &*other), (ExitReason::Killed, ExitReason::Killed)));
     child.wait(None).await.unwrap();
     assert_eq!(journal.take(), ["start a"]);
-}
-
-#[test]
-fn a_child_that_blocks_its_thread_is_unkillable_and_the_others_are_stopped() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let workers = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (release, blocked) = std::sync::mpsc::channel();
-    let handle = workers.handle().clone();
-    runtime.block_on(async {
-        let journal = Journal::default();
-        let block = worker("b", &journal).shutdown(Shutdown::BrutalKill).on(handle);
-        let root = Supervisor::one_for_one().children([worker("a", &journal), block]).start().await.unwrap();
-        let (tell, blocking) = tokio::sync::oneshot::channel();
-        order(&root, "b", Order::Block(blocked, tell)).await;
-        blocking.await.unwrap();
-        assert!(matches!(root.terminate_child("b").await, Err(SupervisorError::Unkillable(_))));
-        let reason = root.ended().await;
-        assert!(matches!(reason.find(), Some(SupervisorExit::Unkillable { child, .. }) if *child == "b"));
-        assert_eq!(journal.take(), ["start a", "start b", "stop a"]);
-    });
-    drop(release);
 }
