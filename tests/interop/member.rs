@@ -1,5 +1,6 @@
 //! The member against whatever broker `KOHORT_BOOTSTRAP` names, with foreign producers and consumers. Run by
-//! `tests/interop/run`, on Apache Kafka first; needs `KOHORT_PYTHON` and `KOHORT_INTEROP` from it.
+//! `tests/interop/run`, on Apache Kafka first; needs `KOHORT_PYTHON`, `KOHORT_INTEROP`, `KOHORT_JAVA` and
+//! `KOHORT_CLASSPATH` from it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -12,8 +13,8 @@ use std::time::Duration;
 
 use kohort::supervisor::Supervisor;
 use kohort::{
-    AutoOffsetReset, CloseOptions, ConsumerGroup, ConsumerGroupBuilder, Context, Handler, MemberEvent,
-    MemberEvents, Record, TerminalClass,
+    AutoOffsetReset, CloseOptions, ConsumerGroup, ConsumerGroupBuilder, Context, Handler, Member,
+    MemberEvent, MemberEvents, Record, TerminalClass,
 };
 
 const RECORDS: usize = 10_000;
@@ -34,9 +35,12 @@ fn run(command: &mut Command) {
     assert!(status.success(), "{command:?}: {status}");
 }
 
-/// How often each (partition, offset) was handled, and the values' sum over all that were handled at all.
+/// By partition and offset, how often a record was handled, and its value.
+type Handled = BTreeMap<(i32, i64), (usize, u64)>;
+
+/// What members handled.
 #[derive(Clone, Default)]
-struct Ledger(Arc<Mutex<BTreeMap<(i32, i64), (usize, u64)>>>);
+struct Ledger(Arc<Mutex<Handled>>);
 
 impl Ledger {
     fn len(&self) -> usize {
@@ -164,7 +168,7 @@ async fn two_members_consume_what_a_foreign_producer_wrote_while_one_is_killed_i
     assert_eq!(ledger.repeated(), 0, "orderly rejoins and an orderly end repeat nothing");
 }
 
-/// A confluent-kafka consumer in a process of its own; what it says, line by line.
+/// A foreign consumer in a process of its own; what it says, line by line.
 struct Foreign {
     child: Child,
     partitions: Arc<Mutex<BTreeSet<i32>>>,
@@ -172,12 +176,20 @@ struct Foreign {
 }
 
 impl Foreign {
-    fn start(group: &str, topic: &str) -> Self {
-        let mut child = python("mixed_member.py", &[&env("KOHORT_BOOTSTRAP"), group, topic])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python runs");
+    /// On librdkafka.
+    fn librdkafka(group: &str, topic: &str) -> Self {
+        Self::start(&mut python("mixed_member.py", &[&env("KOHORT_BOOTSTRAP"), group, topic]))
+    }
+
+    /// On Kafka's Java client.
+    fn java(group: &str, topic: &str) -> Self {
+        let mut command = Command::new(env("KOHORT_JAVA"));
+        command.args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", &env("KOHORT_CLASSPATH"), "MixedMember"]);
+        Self::start(command.args([&env("KOHORT_BOOTSTRAP"), group, topic]))
+    }
+
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
         let (partitions, consumed) =
             (Arc::<Mutex<BTreeSet<i32>>>::default(), Arc::<Mutex<Vec<_>>>::default());
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -197,6 +209,14 @@ impl Foreign {
         Self { child, partitions, consumed }
     }
 
+    fn share(&self) -> usize {
+        self.partitions.lock().unwrap().len()
+    }
+
+    fn seen(&self) -> BTreeSet<(i32, i64)> {
+        self.consumed.lock().unwrap().iter().copied().collect()
+    }
+
     fn stop(mut self) {
         drop(self.child.stdin.take());
         let status = self.child.wait().expect("it ends");
@@ -209,7 +229,7 @@ async fn a_foreign_consumer_and_a_member_share_the_partitions() {
     let (topic, name) = (format!("{}-mixed", env("KOHORT_TOPIC")), format!("{}-mixed", env("KOHORT_GROUP")));
     let partitions = PARTITIONS.to_string();
     run(&mut python("produce_known.py", &[&env("KOHORT_BOOTSTRAP"), &topic, &partitions, "0"]));
-    let foreign = Foreign::start(&name, &topic);
+    let foreign = Foreign::librdkafka(&name, &topic);
     eventually("the foreign member has all", || foreign.partitions.lock().unwrap().len() == 4).await;
 
     let ledger = Ledger::default();
@@ -235,4 +255,53 @@ async fn a_foreign_consumer_and_a_member_share_the_partitions() {
     assert!(!report.forced, "{report:?}");
     eventually("the foreign member has all again", || foreign.partitions.lock().unwrap().len() == 4).await;
     foreign.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_java_member_a_librdkafka_member_and_members_of_ours_share_one_group() {
+    let (topic, name) = (format!("{}-three", env("KOHORT_TOPIC")), format!("{}-three", env("KOHORT_GROUP")));
+    let produce = |records: &str| {
+        run(&mut python("produce_known.py", &[&env("KOHORT_BOOTSTRAP"), &topic, "6", records]));
+    };
+    produce("0");
+    let (java, librdkafka) = (Foreign::java(&name, &topic), Foreign::librdkafka(&name, &topic));
+    let ledger = Ledger::default();
+    let start =
+        async || group(&name, &topic, &ledger, Duration::ZERO).build().unwrap().start().await.unwrap();
+    let share = |member: &Member| member.status().assignment.len();
+
+    let one = start().await;
+    eventually("three share", || java.share() == 2 && librdkafka.share() == 2 && share(&one) == 2).await;
+    produce("1000");
+
+    // Two more of ours come while records come, and the first goes.
+    let (two, three) = (start().await, start().await);
+    produce("1000");
+    eventually("five share", || {
+        let shares = [java.share(), librdkafka.share(), share(&one), share(&two), share(&three)];
+        shares.iter().all(|share| (1..=2).contains(share)) && shares.iter().sum::<usize>() == 6
+    })
+    .await;
+    produce("1000");
+    let report = one.close(CloseOptions::default()).await;
+    assert!(!report.forced, "{report:?}");
+    produce("1000");
+    eventually("four share", || {
+        let shares = [java.share(), librdkafka.share(), share(&two), share(&three)];
+        shares.iter().all(|share| (1..=2).contains(share)) && shares.iter().sum::<usize>() == 6
+    })
+    .await;
+    produce("1000");
+
+    let ours = || -> BTreeSet<(i32, i64)> { ledger.0.lock().unwrap().keys().copied().collect() };
+    let all = || ours().into_iter().chain(java.seen()).chain(librdkafka.seen()).collect::<BTreeSet<_>>();
+    eventually("nothing is lost", || all().len() == 5000).await;
+    assert!(!ours().is_empty() && !java.seen().is_empty() && !librdkafka.seen().is_empty());
+    for member in [two, three] {
+        let report = member.close(CloseOptions::default()).await;
+        assert!(!report.forced, "{report:?}");
+    }
+    eventually("the foreign members have all", || java.share() + librdkafka.share() == 6).await;
+    java.stop();
+    librdkafka.stop();
 }

@@ -2,16 +2,22 @@
 //! scripted faults. Called by `node` and `connection`.
 
 pub(crate) mod api_versions;
+pub(crate) mod create_partitions;
 pub(crate) mod create_topics;
+pub(crate) mod delete_groups;
+pub(crate) mod delete_topics;
+pub(crate) mod describe_groups;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
 pub(crate) mod heartbeat;
 pub(crate) mod init_producer_id;
 pub(crate) mod join_group;
 pub(crate) mod leave_group;
+pub(crate) mod list_groups;
 pub(crate) mod list_offsets;
 pub(crate) mod metadata;
 pub(crate) mod offset_commit;
+pub(crate) mod offset_delete;
 pub(crate) mod offset_fetch;
 pub(crate) mod produce;
 pub(crate) mod sync_group;
@@ -67,7 +73,13 @@ served! {
     Heartbeat heartbeat,
     LeaveGroup leave_group,
     SyncGroup sync_group,
+    DescribeGroups describe_groups,
+    ListGroups list_groups,
     ApiVersions api_versions,
     CreateTopics create_topics,
+    DeleteTopics delete_topics,
     InitProducerId init_producer_id,
+    CreatePartitions create_partitions,
+    DeleteGroups delete_groups,
+    OffsetDelete offset_delete,
 }

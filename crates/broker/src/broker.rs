@@ -1,5 +1,7 @@
 //! The handle of a broker: start, stop, and a direct way to its topics and groups for tests. Clients use the wire.
 
+mod nodes;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,17 +10,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use kohort_group::coordinator::GroupView;
 use kohort_protocol::ApiKey;
+use kohort_protocol::messages::{CreatePartitionsRequest, MorePartitions};
 use kohort_protocol::records::{Compression, OwnedRecord, RecordBatch, RecordBatchBuilder};
 use kohort_telemetry::EventStream;
 use tokio::net::TcpListener;
 
-use crate::api::produce;
+use crate::api::{create_partitions, produce};
 use crate::builder::BrokerBuilder;
 use crate::error::BrokerError;
 use crate::event::BrokerEvent;
 use crate::faults::Faults;
 use crate::journal::RequestSeen;
 use crate::memory::{self, MemoryListener};
+use crate::node::Node;
 use crate::partitioner::partition_for_key;
 use crate::server::Server;
 use crate::settings::Settings;
@@ -28,6 +32,11 @@ use crate::shared::{Shared, now};
 const EVENTS: usize = 4096;
 
 /// A Kafka broker in this process. Dropping it stops it at once.
+///
+/// Of several nodes ([`BrokerBuilder::nodes`]) each has a port of its own and leads a part of the partitions and groups;
+/// asked for what another leads it says so, as on Kafka. What a node leads moves by [`Broker::move_leader`],
+/// [`Broker::move_coordinator`] and [`Broker::stop_node`]; nothing is lost by it, as if every node had a replica of
+/// everything that is never behind.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), kohort_broker::BrokerError> {
@@ -47,11 +56,13 @@ pub struct Broker {
     shared: Arc<Shared>,
     memory: MemoryListener,
     max_decompressed_bytes: usize,
-    place: Mutex<Place>,
+    /// By node id.
+    places: Mutex<Vec<Place>>,
     /// The wall clock when tokio's stood at `started`; timestamps follow tokio's from there.
     wall: (SystemTime, std::time::Instant),
 }
 
+/// Where a node is.
 #[derive(Debug)]
 struct Place {
     /// Where to listen; after the first start the very port that was taken. `None` without sockets.
@@ -60,13 +71,37 @@ struct Place {
     server: Option<Server>,
 }
 
+impl Place {
+    /// What a client's `bootstrap.servers` needs for this node.
+    fn shown(&self, index: usize) -> String {
+        match self.address {
+            // What listens everywhere is reached on the loopback interface.
+            Some(address) if address.ip().is_unspecified() => match address {
+                SocketAddr::V4(_) => format!("127.0.0.1:{}", address.port()),
+                SocketAddr::V6(_) => format!("[::1]:{}", address.port()),
+            },
+            Some(address) => address.to_string(),
+            None => {
+                let port = usize::from(memory::PORT).saturating_add(index);
+                format!("{}:{port}", memory::HOST)
+            }
+        }
+    }
+}
+
 impl Broker {
     pub(crate) fn new(settings: Settings, listen: Option<String>) -> Self {
+        let nodes = settings.nodes;
+        let place = |index| Place {
+            listen: listen.as_deref().map(|first| following(first, index)),
+            address: None,
+            server: None,
+        };
         Self {
             max_decompressed_bytes: settings.max_decompressed_bytes,
             shared: Arc::new(Shared::new(settings)),
-            memory: MemoryListener::new(),
-            place: Mutex::new(Place { listen, address: None, server: None }),
+            memory: MemoryListener::new(nodes),
+            places: Mutex::new((0..nodes).map(place).collect()),
             wall: (SystemTime::now(), now()),
         }
     }
@@ -86,20 +121,13 @@ impl Broker {
 
     /// What a client's `bootstrap.servers` needs: one `host:port` a node. Good while the broker is stopped, too.
     pub fn bootstrap_servers(&self) -> Vec<String> {
-        vec![match self.address() {
-            // What listens everywhere is reached on the loopback interface.
-            Some(address) if address.ip().is_unspecified() => match address {
-                SocketAddr::V4(_) => format!("127.0.0.1:{}", address.port()),
-                SocketAddr::V6(_) => format!("[::1]:{}", address.port()),
-            },
-            Some(address) => address.to_string(),
-            None => format!("{}:{}", memory::HOST, memory::PORT),
-        }]
+        self.lock().iter().enumerate().map(|(index, place)| place.shown(index)).collect()
     }
 
-    /// The address that the broker listens on, or listened on before it was stopped; `None` without sockets.
+    /// The address that the broker listens on, or listened on before it was stopped; `None` without sockets. Of
+    /// several nodes, the first one's.
     pub fn address(&self) -> Option<SocketAddr> {
-        self.lock().address
+        self.lock().first()?.address
     }
 
     /// The way in without a socket. It works beside TCP too.
@@ -107,18 +135,18 @@ impl Broker {
         self.memory.clone()
     }
 
-    /// Cuts every connection and closes the port. Topics, records and groups stay; returns when all is closed. A
+    /// Stops all nodes: cuts every connection and closes the ports. Topics, records and groups stay; returns when all is closed. A
     /// second stop does nothing.
     pub async fn stop(&self) {
-        let server = self.lock().server.take();
-        if let Some(server) = server {
+        let servers: Vec<Server> = self.lock().iter_mut().filter_map(|place| place.server.take()).collect();
+        for server in servers {
             server.stop().await;
         }
     }
 
-    /// Starts a stopped broker again, at the same address; a running one is stopped before. As on Kafka, a stable
-    /// group goes on, each member with a full session from now; a group in the middle of a rebalance lost its
-    /// members; committed offsets are kept.
+    /// Starts a stopped broker again with all its nodes, at the same addresses; a running one is stopped before. As
+    /// on Kafka, a stable group goes on, each member with a full session from now; a group in the middle of a
+    /// rebalance lost its members; member ids that were given out are forgotten; committed offsets are kept.
     ///
     /// # Errors
     /// [`BrokerError::AddressInUse`] or [`BrokerError::Listen`]; the broker is then stopped.
@@ -127,32 +155,29 @@ impl Broker {
     /// A start that is given up leaves the broker stopped.
     pub async fn restart(&self) -> Result<(), BrokerError> {
         self.stop().await;
-        let listen = self.lock().listen.clone();
-        let tcp = match listen {
-            Some(address) => Some(listener(&address).await?),
-            None => None,
-        };
-        let address = tcp.as_ref().and_then(|tcp| tcp.local_addr().ok());
-        self.shared.change(|node, out| node.reload(now(), out));
-        let mut place = self.lock();
-        if let Some(address) = address {
-            place.listen = Some(address.to_string());
-            place.address = Some(address);
+        let listen: Vec<Option<String>> = self.lock().iter().map(|place| place.listen.clone()).collect();
+        let mut sockets = Vec::with_capacity(listen.len());
+        for (index, address) in listen.into_iter().enumerate() {
+            let tcp = match address {
+                Some(address) => Some(listener(&address).await?),
+                None => None,
+            };
+            sockets.push((index, tcp));
         }
-        place.server = Some(Server::start(tcp, self.memory.clone(), self.shared.clone()));
-        drop(place);
+        self.shared.change(|node, _| node.reload(now()));
+        self.open(sockets);
         let address = self.bootstrap_servers().join(",");
         self.shared.events.emit(BrokerEvent::Started { address });
         Ok(())
     }
 
-    /// Does it accept connections?
+    /// Does it accept connections, at any node?
     pub fn is_running(&self) -> bool {
-        self.lock().server.as_ref().is_some_and(Server::is_running)
+        self.lock().iter().any(|place| place.server.as_ref().is_some_and(Server::is_running))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Place> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What happens from now on. A subscriber that is slow loses the oldest events and is told how many.
@@ -185,12 +210,37 @@ impl Broker {
     /// # Errors
     /// [`BrokerError::TopicRefused`].
     pub async fn create_topic(&self, topic: &str, partitions: i32) -> Result<(), BrokerError> {
-        let created = self.shared.change(|node, out| node.create_topic(topic, partitions, out));
+        let created = self.shared.change(|node, out| node.create_topic(topic, partitions, None, out));
         created.map_err(|refusal| BrokerError::TopicRefused {
             topic: topic.to_owned(),
             code: refusal.code,
             message: refusal.message,
         })
+    }
+
+    /// Gives a topic more partitions, `partitions` in all.
+    ///
+    /// # Errors
+    /// [`BrokerError::TopicRefused`].
+    pub async fn create_partitions(&self, topic: &str, partitions: i32) -> Result<(), BrokerError> {
+        let request = CreatePartitionsRequest {
+            topics: vec![MorePartitions { name: topic.to_owned(), count: partitions, assignments: None }],
+            ..CreatePartitionsRequest::default()
+        };
+        let grown = self.shared.change(|node, out| create_partitions::grow_all(node, &request, out));
+        match grown.into_iter().next() {
+            Some(grown) if grown.error.is_error() => Err(BrokerError::TopicRefused {
+                topic: topic.to_owned(),
+                code: grown.error,
+                message: grown.error_message.unwrap_or_default(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes a topic, its records and what groups committed of it. True if there was one.
+    pub async fn delete_topic(&self, topic: &str) -> bool {
+        self.shared.change(|node, out| node.delete_topic(topic, out)).is_ok()
     }
 
     /// The topics, in order.
@@ -328,12 +378,12 @@ impl Broker {
 
     /// A group as its coordinator sees it.
     pub fn group(&self, group_id: &str) -> Option<GroupView> {
-        self.shared.view(|node| node.coordinator.group(group_id))
+        self.shared.view(|node| node.group(group_id))
     }
 
     /// The ids of all groups, in order.
     pub fn groups(&self) -> Vec<String> {
-        self.shared.view(|node| node.coordinator.group_ids().map(str::to_owned).collect())
+        self.shared.view(Node::group_ids)
     }
 
     fn known(&self, topic: &str, partition: i32) -> Result<(), BrokerError> {
@@ -348,6 +398,14 @@ impl Broker {
         let elapsed = now().saturating_duration_since(started);
         let since = wall.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_add(elapsed);
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    }
+}
+
+/// The address of a node when the first one's is this: the port that follows, or a free one too.
+fn following(first: &str, index: usize) -> String {
+    match first.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?))) {
+        Some((host, port)) if port != 0 => format!("{host}:{}", usize::from(port).saturating_add(index)),
+        _ => first.to_owned(),
     }
 }
 

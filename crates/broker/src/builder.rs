@@ -9,6 +9,9 @@ use crate::broker::Broker;
 use crate::error::BrokerError;
 use crate::settings::Settings;
 
+/// Nodes of a cluster at the most.
+const MAX_NODES: usize = 100;
+
 /// Settings of a [`Broker`] that is to start. Where Kafka has a setting of the kind, its name is given.
 #[derive(Debug, Clone)]
 #[must_use = "a broker starts with `start`"]
@@ -38,6 +41,13 @@ impl BrokerBuilder {
     /// Listen on no socket: only [`Broker::memory`] connects. Works under tokio's paused clock.
     pub fn in_memory(mut self) -> Self {
         self.listen = None;
+        self
+    }
+
+    /// A cluster of this many nodes, with the ids 0, 1 and so on. Default 1. They listen on the port asked for and the
+    /// ones after it, or each on a free one for port 0. See [`Broker`] for what several nodes can do.
+    pub fn nodes(mut self, nodes: usize) -> Self {
+        self.settings.nodes = nodes;
         self
     }
 
@@ -123,10 +133,15 @@ impl BrokerBuilder {
     /// Starts the broker.
     ///
     /// # Errors
-    /// [`BrokerError::AddressInUse`], [`BrokerError::Listen`], or [`BrokerError::TopicRefused`] for a topic asked
-    /// for here.
+    /// [`BrokerError::AddressInUse`], [`BrokerError::Listen`], [`BrokerError::NoSuchNode`] for a number of nodes that
+    /// cannot be, or [`BrokerError::TopicRefused`] for a topic asked for here.
     pub async fn start(self) -> Result<Broker, BrokerError> {
         let mut settings = self.settings;
+        if !(1..=MAX_NODES).contains(&settings.nodes) {
+            let node = i32::try_from(settings.nodes).unwrap_or(i32::MAX);
+            let problem = format!("is too many or too few: a cluster has 1 to {MAX_NODES} nodes");
+            return Err(BrokerError::NoSuchNode { node, problem });
+        }
         settings.seed = self.seed.unwrap_or_else(|| RandomState::new().hash_one("seed"));
         let broker = Broker::new(settings, self.listen);
         for (topic, partitions) in self.topics {

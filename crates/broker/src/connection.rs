@@ -30,6 +30,8 @@ const WRITE_TOGETHER: usize = 16 * 1024;
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) connection: u64,
+    /// Id of the node.
+    pub(crate) node: i32,
     /// As Kafka shows it: `/127.0.0.1`.
     pub(crate) host: String,
     pub(crate) advertised: Advertised,
@@ -165,11 +167,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Writes the request down and looks up what is to go wrong.
     fn note(&self, header: &RequestHeader, request: &AnyRequest) -> Option<Fault> {
-        let connection = self.peer.connection;
+        let (connection, node) = (self.peer.connection, self.peer.node);
         let (version, correlation_id) = (header.api_version, header.correlation_id);
         let api = request.api();
         let client_id = self.client_id.clone();
-        let seen = RequestSeen::new(connection, version, client_id.clone(), correlation_id, request);
+        let seen = RequestSeen::new((node, connection), version, client_id.clone(), correlation_id, request);
         let fault = self.shared.faults.take(&seen);
         self.shared.journal.push(seen);
         let events = &self.shared.events;
@@ -220,6 +222,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// The node's reply, however long it takes.
     async fn ask(&mut self, header: &RequestHeader, request: AnyRequest) -> Result<Reply, CloseReason> {
         let asked = self.shared.ask(Question {
+            node: self.peer.node,
             version: header.api_version,
             client_id: &self.client_id,
             client_host: &self.peer.host,

@@ -37,6 +37,14 @@ pub enum BrokerError {
         /// Why.
         message: String,
     },
+    /// There is no such node, or it does not run.
+    #[error("node {node} {problem}")]
+    NoSuchNode {
+        /// The node asked for.
+        node: i32,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// There is no such partition.
     #[error("{topic}-{partition} does not exist; create the topic first, with enough partitions")]
     NoSuchPartition {

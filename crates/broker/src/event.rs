@@ -129,6 +129,53 @@ pub enum BrokerEvent {
         /// Its partitions.
         partitions: i32,
     },
+    /// `topic_deleted`.
+    TopicDeleted {
+        /// The topic's name.
+        topic: String,
+    },
+    /// `partitions_created`: a topic got more partitions.
+    PartitionsCreated {
+        /// The topic's name.
+        topic: String,
+        /// How many it has now.
+        partitions: i32,
+    },
+    /// `group_deleted`: an operator deleted a group.
+    GroupDeleted {
+        /// The group.
+        group_id: String,
+    },
+    /// `node_started`: one of several nodes accepts connections.
+    NodeStarted {
+        /// The node's id.
+        node: i32,
+        /// Where.
+        address: String,
+    },
+    /// `node_stopped`: one of several nodes cut its connections.
+    NodeStopped {
+        /// The node's id.
+        node: i32,
+    },
+    /// `coordinator_moved`: another node coordinates the groups of a partition.
+    CoordinatorMoved {
+        /// The partition of what is `__consumer_offsets` on Kafka.
+        partition: i32,
+        /// The node's id.
+        node: i32,
+    },
+    /// `leader_moved`: another node leads a partition.
+    LeaderMoved {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+        /// The node's id.
+        node: i32,
+        /// The new leader's epoch.
+        leader_epoch: i32,
+    },
     /// `rebalance_started`: a group began to rebalance.
     RebalanceStarted {
         /// The group.
@@ -194,6 +241,13 @@ impl Event for BrokerEvent {
             BrokerEvent::RequestReceived { .. } => "kohort.broker.request",
             BrokerEvent::FaultInjected { .. } => "kohort.broker.fault",
             BrokerEvent::TopicCreated { .. } => "kohort.broker.topic_created",
+            BrokerEvent::TopicDeleted { .. } => "kohort.broker.topic_deleted",
+            BrokerEvent::PartitionsCreated { .. } => "kohort.broker.partitions_created",
+            BrokerEvent::GroupDeleted { .. } => "kohort.broker.group_deleted",
+            BrokerEvent::NodeStarted { .. } => "kohort.broker.node_started",
+            BrokerEvent::NodeStopped { .. } => "kohort.broker.node_stopped",
+            BrokerEvent::CoordinatorMoved { .. } => "kohort.broker.coordinator_moved",
+            BrokerEvent::LeaderMoved { .. } => "kohort.broker.leader_moved",
             BrokerEvent::RebalanceStarted { .. } => "kohort.broker.rebalance_started",
             BrokerEvent::GenerationStarted { .. } => "kohort.broker.generation_started",
             BrokerEvent::MemberRemoved { .. } => "kohort.broker.member_removed",
@@ -246,7 +300,25 @@ impl Event for BrokerEvent {
                 visit("correlation_id", correlation_id);
             }
             BrokerEvent::FaultInjected { connection, .. } => visit("connection", connection),
-            BrokerEvent::TopicCreated { topic, partitions } => {
+            BrokerEvent::TopicDeleted { topic } => visit("topic", topic),
+            BrokerEvent::GroupDeleted { group_id } => visit("group_id", group_id),
+            BrokerEvent::NodeStarted { node, address } => {
+                visit("node", node);
+                visit("address", address);
+            }
+            BrokerEvent::NodeStopped { node } => visit("node", node),
+            BrokerEvent::CoordinatorMoved { partition, node } => {
+                visit("partition", partition);
+                visit("node", node);
+            }
+            BrokerEvent::LeaderMoved { topic, partition, node, leader_epoch } => {
+                visit("topic", topic);
+                visit("partition", partition);
+                visit("node", node);
+                visit("leader_epoch", leader_epoch);
+            }
+            BrokerEvent::TopicCreated { topic, partitions }
+            | BrokerEvent::PartitionsCreated { topic, partitions } => {
                 visit("topic", topic);
                 visit("partitions", partitions);
             }

@@ -176,6 +176,11 @@ impl FaultBuilder {
         self
     }
 
+    /// Only for requests to this node.
+    pub fn node(self, node: i32) -> Self {
+        self.when(move |seen| seen.node == node)
+    }
+
     /// Only for this client id.
     pub fn client_id(self, client_id: impl Into<String>) -> Self {
         let client_id = client_id.into();

@@ -12,6 +12,8 @@ use tokio::time::Instant;
 pub struct RequestSeen {
     /// When, on tokio's clock.
     pub at: Instant,
+    /// Id of the node that it came to.
+    pub node: i32,
     /// The connection's number.
     pub connection: u64,
     /// Which request.
@@ -34,7 +36,7 @@ pub struct RequestSeen {
 
 impl RequestSeen {
     pub(crate) fn new(
-        connection: u64,
+        (node, connection): (i32, u64),
         version: i16,
         client_id: Arc<str>,
         correlation_id: i32,
@@ -42,6 +44,7 @@ impl RequestSeen {
     ) -> Self {
         let mut seen = Self {
             at: Instant::now(),
+            node,
             connection,
             api: request.api(),
             version,
@@ -94,6 +97,17 @@ impl RequestSeen {
             AnyRequest::OffsetFetch(fetch) => {
                 if let [one] = fetch.groups.as_slice() {
                     names(&one.group_id, None, None, None);
+                }
+            }
+            AnyRequest::OffsetDelete(delete) => names(&delete.group_id, None, None, None),
+            AnyRequest::DescribeGroups(describe) => {
+                if let [one] = describe.groups.as_slice() {
+                    names(one, None, None, None);
+                }
+            }
+            AnyRequest::DeleteGroups(delete) => {
+                if let [one] = delete.groups.as_slice() {
+                    names(one, None, None, None);
                 }
             }
             AnyRequest::FindCoordinator(find) => {

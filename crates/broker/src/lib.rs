@@ -16,11 +16,13 @@
 //! ```
 //!
 //! Requests go through these rooms: `server` accepts, `connection` frames, `shared` locks, `node` decides, by way of
-//! the file in `api` that has the request's name. There is one node. Transactions are not served.
+//! the file in `api` that has the request's name. One node or several ([`BrokerBuilder::nodes`]) run in one process and
+//! share one state. Transactions are not served.
 
 mod api;
 mod broker;
 mod builder;
+mod cluster;
 mod connection;
 mod error;
 mod event;

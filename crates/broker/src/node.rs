@@ -1,42 +1,45 @@
 //! The broker as a pure state machine: requests and time in, replies and events out. It knows no socket, no task and
 //! no clock. `shared` drives it behind one lock; what each request does stands in `api`.
 //!
-//! There is one node. Partitions name their leader and answers name node ids, so that more can follow.
+//! All nodes of a cluster are one state: topics are kept once, as if every node had a replica that is never behind.
+//! What makes nodes differ is who leads what (`cluster`, `topics`); a [`Caller`] says which node was asked.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use kohort_group::Coordinator;
-use kohort_group::coordinator::{
-    CoordinatorEffect, CoordinatorInput, GroupReply, GroupRequest, GroupState, GroupView,
-};
-use kohort_protocol::messages::{HeartbeatRequest, LeaveGroupRequest, LeaveMember};
-use kohort_protocol::{AnyRequest, AnyResponse};
+use kohort_group::coordinator::{CoordinatorEffect, CoordinatorInput, GroupReply, GroupRequest, GroupView};
+use kohort_protocol::{AnyRequest, AnyResponse, ErrorCode};
 
 use crate::api;
 use crate::api::fetch::ParkedFetch;
+use crate::cluster::{Cluster, Led};
 use crate::event::{BrokerEvent, CloseReason};
 use crate::settings::Settings;
 use crate::topics::{TopicRefusal, Topics};
 
-/// The one node's id.
-pub(crate) const NODE_ID: i32 = 0;
-
-/// Calls that the node makes itself; nobody waits for their replies.
-const INTERNAL_CALL: u64 = 0;
-
-/// Where a connection reached the broker, and so where its client can reach it again.
+/// How clients reach the nodes: as the client that asks reached one of them, on the ports of the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Advertised {
     pub(crate) host: String,
-    pub(crate) port: u16,
+    /// By node id.
+    pub(crate) ports: std::sync::Arc<[u16]>,
 }
 
-/// Who asks.
+impl Advertised {
+    /// The port of a node; 0 for one that is not known.
+    pub(crate) fn port(&self, node: i32) -> i32 {
+        let port = usize::try_from(node).ok().and_then(|node| self.ports.get(node));
+        port.map_or(0, |port| i32::from(*port))
+    }
+}
+
+/// Who asks, and which node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Caller<'a> {
-    /// Number of the call; comes back with the reply. Never 0.
+    /// Number of the call; comes back with the reply.
     pub(crate) call: u64,
+    /// Id of the node that is asked.
+    pub(crate) node: i32,
     pub(crate) version: i16,
     pub(crate) client_id: &'a str,
     pub(crate) client_host: &'a str,
@@ -68,13 +71,13 @@ impl Outcome {
     }
 }
 
-/// One broker's state.
+/// The state of all nodes.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) settings: Settings,
     pub(crate) cluster_id: String,
     pub(crate) topics: Topics,
-    pub(crate) coordinator: Coordinator,
+    pub(crate) cluster: Cluster,
     pub(crate) next_producer_id: i64,
     /// Fetches that wait for records.
     pub(crate) fetches: HashMap<u64, ParkedFetch>,
@@ -87,7 +90,7 @@ impl Node {
         Self {
             cluster_id: format!("kohort-{:016x}", settings.seed),
             topics: Topics::new(settings.max_partitions, settings.max_partition_bytes),
-            coordinator: Coordinator::new(settings.coordinator.clone(), settings.seed),
+            cluster: Cluster::new(settings.nodes, &settings.coordinator, settings.seed),
             next_producer_id: 0,
             fetches: HashMap::new(),
             fetch_deadlines: BTreeSet::new(),
@@ -103,7 +106,7 @@ impl Node {
     /// When [`Node::on_deadline`] is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let fetch = self.fetch_deadlines.first().map(|(at, _)| *at);
-        match (self.coordinator.deadline(), fetch) {
+        match (self.cluster.deadline(), fetch) {
             (Some(group), Some(fetch)) => Some(group.min(fetch)),
             (group, fetch) => group.or(fetch),
         }
@@ -112,9 +115,10 @@ impl Node {
     /// Does what is due at `now`.
     pub(crate) fn on_deadline(&mut self, now: Instant, out: &mut Outcome) {
         api::fetch::on_deadline(self, now, out);
-        if self.coordinator.deadline().is_some_and(|at| at <= now) {
-            let effects = self.coordinator.handle(CoordinatorInput::Deadline, now);
-            take_effects(effects, out);
+        for coordinator in self.cluster.all_mut() {
+            if coordinator.deadline().is_some_and(|at| at <= now) {
+                take_effects(coordinator.handle(CoordinatorInput::Deadline, now), out);
+            }
         }
     }
 
@@ -123,14 +127,16 @@ impl Node {
         api::fetch::unpark(self, call);
     }
 
-    /// Asks the coordinator.
+    /// Asks a coordinator.
     pub(crate) fn coordinate(
         &mut self,
         from: &Caller<'_>,
+        led: Led,
         request: impl Into<GroupRequest>,
         now: Instant,
         out: &mut Outcome,
     ) {
+        let Some(coordinator) = self.cluster.coordinator(led) else { return };
         let input = CoordinatorInput::Request {
             call: from.call,
             version: from.version,
@@ -138,85 +144,115 @@ impl Node {
             client_host: from.client_host.to_owned(),
             request: request.into(),
         };
-        let effects = self.coordinator.handle(input, now);
-        take_effects(effects, out);
+        take_effects(coordinator.handle(input, now), out);
     }
 
-    /// Creates a topic that this node leads.
+    /// Creates a topic. Its partitions are led by the nodes that run, one after the other, unless `leaders` says by
+    /// whom.
     pub(crate) fn create_topic(
         &mut self,
         name: &str,
         partitions: i32,
+        leaders: Option<&[i32]>,
         out: &mut Outcome,
     ) -> Result<(), TopicRefusal> {
-        self.topics.create(name, partitions, NODE_ID)?;
+        match leaders {
+            Some(leaders) => self.topics.create(name, partitions, leaders)?,
+            None => self.topics.create(name, partitions, &self.leaders())?,
+        }
         out.events.push(BrokerEvent::TopicCreated { topic: name.to_owned(), partitions });
         Ok(())
     }
 
+    /// The nodes that new partitions are given to in turn.
+    pub(crate) fn leaders(&self) -> Vec<i32> {
+        self.cluster.alive().collect()
+    }
+
+    /// Deletes a topic, and what groups committed of it.
+    pub(crate) fn delete_topic(&mut self, name: &str, out: &mut Outcome) -> Result<(), ErrorCode> {
+        let waiting = self.topics.delete(name).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        for coordinator in self.cluster.all_mut() {
+            coordinator.forget_topic(name);
+        }
+        api::fetch::look_again(self, waiting, out);
+        out.events.push(BrokerEvent::TopicDeleted { topic: name.to_owned() });
+        Ok(())
+    }
+
+    /// What a group looks like, whoever coordinates it.
+    pub(crate) fn group(&self, group_id: &str) -> Option<GroupView> {
+        self.cluster.peek(group_id)?.group(group_id)
+    }
+
+    /// The ids of all groups, in order.
+    pub(crate) fn group_ids(&self) -> Vec<String> {
+        let ids: BTreeSet<&str> =
+            self.cluster.all().flat_map(|coordinator| coordinator.group_ids()).collect();
+        ids.into_iter().map(str::to_owned).collect()
+    }
+
     /// What a broker that comes back makes of its groups: stable ones go on with a full session for every member,
-    /// those in the middle of a rebalance lose their members. Offsets stay.
-    pub(crate) fn reload(&mut self, now: Instant, out: &mut Outcome) {
-        let ids: Vec<String> = self.coordinator.group_ids().map(str::to_owned).collect();
-        for group_id in ids {
-            let Some(group) = self.coordinator.group(&group_id) else { continue };
-            match group.state {
-                GroupState::Empty => {}
-                GroupState::Stable => self.renew_sessions(&group_id, &group, now, out),
-                _ => self.remove_members(group_id, &group, now, out),
-            }
+    /// those in the middle of a rebalance lose their members, and ids that were given out are forgotten. Offsets
+    /// stay.
+    pub(crate) fn reload(&mut self, now: Instant) {
+        self.cluster.set_all_alive();
+        // Nobody waits for what is told to those that waited: every connection was cut.
+        let _ = self.cluster.reload(now);
+    }
+
+    /// Another node coordinates the group from now on, and every group in the same partition of Kafka's
+    /// `__consumer_offsets`.
+    pub(crate) fn move_coordinator(&mut self, group: &str, to: i32, now: Instant, out: &mut Outcome) {
+        self.lead_groups(self.cluster.place_of(group), to, now, out);
+    }
+
+    fn lead_groups(&mut self, partition: usize, to: i32, now: Instant, out: &mut Outcome) {
+        take_effects(self.cluster.lead(partition, to, now), out);
+        let partition = i32::try_from(partition).unwrap_or(i32::MAX);
+        out.events.push(BrokerEvent::CoordinatorMoved { partition, node: to });
+    }
+
+    /// Its coordinator answers COORDINATOR_LOAD_IN_PROGRESS for `wait`.
+    pub(crate) fn load_for(&mut self, group: &str, wait: Duration, now: Instant, out: &mut Outcome) {
+        take_effects(self.cluster.load_for(group, wait, now), out);
+    }
+
+    /// Another node leads the partition from now on, in a new epoch. Fetches that wait for it are told.
+    pub(crate) fn move_leader(&mut self, topic: &str, partition: i32, to: i32, out: &mut Outcome) {
+        let Some(place) = self.topics.partition_mut(topic, partition) else { return };
+        place.leader = to;
+        place.leader_epoch = place.leader_epoch.saturating_add(1);
+        let leader_epoch = place.leader_epoch;
+        let waiting = std::mem::take(&mut place.waiting);
+        api::fetch::look_again(self, waiting, out);
+        let topic = topic.to_owned();
+        out.events.push(BrokerEvent::LeaderMoved { topic, partition, node: to, leader_epoch });
+    }
+
+    /// A node stops, or starts again. What a node led that does not run is led by the others at once; a node that
+    /// comes back leads nothing until something is given to it, unless nobody was there to take over.
+    pub(crate) fn set_alive(&mut self, node: i32, runs: bool, now: Instant, out: &mut Outcome) {
+        self.cluster.set_alive(node, runs);
+        if runs {
+            take_effects(self.cluster.reload_of(node, now), out);
         }
-        // Nobody waits for these.
-        out.replies.clear();
-    }
-
-    fn renew_sessions(&mut self, group_id: &str, group: &GroupView, now: Instant, out: &mut Outcome) {
-        for (member_id, member) in &group.members {
-            let beat = HeartbeatRequest {
-                group_id: group_id.to_owned(),
-                generation: group.generation,
-                member_id: member_id.clone(),
-                group_instance_id: member.group_instance_id.clone(),
-            };
-            self.coordinate_internally(4, beat, now, out);
+        for (partition, to) in self.cluster.elect() {
+            self.lead_groups(partition, to, now, out);
         }
-    }
-
-    fn remove_members(&mut self, group_id: String, group: &GroupView, now: Instant, out: &mut Outcome) {
-        let pending = group.pending.iter().map(|member_id| (member_id, None));
-        let members = group.members.iter().map(|(id, member)| (id, member.group_instance_id.clone()));
-        let members = pending.chain(members).map(|(member_id, group_instance_id)| LeaveMember {
-            member_id: member_id.clone(),
-            group_instance_id,
-            reason: None,
-        });
-        let leave = LeaveGroupRequest { members: members.collect(), group_id };
-        self.coordinate_internally(5, leave, now, out);
-    }
-
-    fn coordinate_internally(
-        &mut self,
-        version: i16,
-        request: impl Into<GroupRequest>,
-        now: Instant,
-        out: &mut Outcome,
-    ) {
-        let advertised = Advertised { host: String::new(), port: 0 };
-        let from =
-            Caller { call: INTERNAL_CALL, version, client_id: "", client_host: "", advertised: &advertised };
-        self.coordinate(&from, request, now, out);
-    }
-
-    /// All connections are cut: what was parked is forgotten.
-    pub(crate) fn cut(&mut self) {
-        let calls: Vec<u64> = self.fetches.keys().copied().collect();
-        for call in calls {
-            self.forget(call);
+        let heirs = self.leaders();
+        if heirs.is_empty() {
+            return;
+        }
+        let orphans = self.topics.led_by(|leader| !self.cluster.is_alive(leader));
+        for ((topic, partition), to) in orphans.into_iter().zip(heirs.into_iter().cycle()) {
+            self.move_leader(&topic, partition, to, out);
         }
     }
 }
 
-fn take_effects(effects: Vec<CoordinatorEffect>, out: &mut Outcome) {
+/// Puts a coordinator's effects where they belong.
+pub(crate) fn take_effects(effects: Vec<CoordinatorEffect>, out: &mut Outcome) {
     for effect in effects {
         match effect {
             CoordinatorEffect::Reply { call, reply } => match answer(reply) {

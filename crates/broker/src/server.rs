@@ -1,9 +1,10 @@
-//! The task that runs a started broker: it accepts connections, owns their tasks and keeps the node's timer. It ends
-//! when it is told to, and cuts every connection then.
+//! The task that runs a started node: it accepts connections, owns their tasks and keeps the timer together with the
+//! other nodes' tasks. It ends when it is told to, and cuts its connections then.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::io::DuplexStream;
@@ -13,7 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::connection::{Peer, serve};
 use crate::event::BrokerEvent;
-use crate::memory::{HOST, MemoryListener, PORT};
+use crate::memory::{self, HOST, MemoryListener};
 use crate::node::Advertised;
 use crate::shared::Shared;
 
@@ -26,19 +27,35 @@ pub(crate) struct Server {
     task: JoinHandle<()>,
     stop: Option<oneshot::Sender<()>>,
     memory: MemoryListener,
+    node: usize,
 }
 
 impl Server {
-    /// Starts to accept.
-    pub(crate) fn start(tcp: Option<TcpListener>, memory: MemoryListener, shared: Arc<Shared>) -> Self {
+    /// Starts to accept. `ports` are those of all nodes, by node id; those that sockets listen on.
+    pub(crate) fn start(
+        node: usize,
+        tcp: Option<TcpListener>,
+        ports: Arc<[u16]>,
+        memory: MemoryListener,
+        shared: Arc<Shared>,
+    ) -> Self {
         let (stop, stopped) = oneshot::channel();
-        let running = Running { tcp, memory: memory.open(), shared, connections: JoinSet::new(), last: 0 };
-        Self { task: tokio::spawn(running.run(stopped)), stop: Some(stop), memory }
+        shared.running.fetch_add(1, Ordering::AcqRel);
+        let running = Running {
+            node: i32::try_from(node).unwrap_or(i32::MAX),
+            tcp,
+            ports,
+            memory: memory.open(node),
+            memory_ports: memory::ports(shared.nodes).into(),
+            shared,
+            connections: JoinSet::new(),
+        };
+        Self { task: tokio::spawn(running.run(stopped)), stop: Some(stop), memory, node }
     }
 
     /// Stops accepting and cuts every connection; returns when all are gone.
     pub(crate) async fn stop(mut self) {
-        self.memory.close();
+        self.memory.close(self.node);
         // A task that is gone already needs no word.
         let _ = self.stop.take().map(|stop| stop.send(()));
         let _ = (&mut self.task).await;
@@ -53,17 +70,19 @@ impl Server {
 /// A broker that is dropped takes its connections with it.
 impl Drop for Server {
     fn drop(&mut self) {
-        self.memory.close();
+        self.memory.close(self.node);
         self.task.abort();
     }
 }
 
 struct Running {
+    node: i32,
     tcp: Option<TcpListener>,
+    ports: Arc<[u16]>,
     memory: mpsc::Receiver<DuplexStream>,
+    memory_ports: Arc<[u16]>,
     shared: Arc<Shared>,
     connections: JoinSet<()>,
-    last: u64,
 }
 
 impl Running {
@@ -92,12 +111,13 @@ impl Running {
         };
         // Without these the connection is of no use, or gone already.
         let (Ok(()), Ok(local)) = (stream.set_nodelay(true), stream.local_addr()) else { return };
-        let advertised = Advertised { host: local.ip().to_canonical().to_string(), port: local.port() };
+        let advertised =
+            Advertised { host: local.ip().to_canonical().to_string(), ports: self.ports.clone() };
         self.open(stream, format!("/{}", peer.ip().to_canonical()), advertised);
     }
 
     fn on_memory(&mut self, stream: DuplexStream) {
-        let advertised = Advertised { host: HOST.to_owned(), port: PORT };
+        let advertised = Advertised { host: HOST.to_owned(), ports: self.memory_ports.clone() };
         self.open(stream, format!("/{HOST}"), advertised);
     }
 
@@ -110,8 +130,8 @@ impl Running {
             self.shared.events.emit(BrokerEvent::ConnectionRefused { peer: host, max });
             return;
         }
-        self.last = self.last.saturating_add(1);
-        let peer = Peer { connection: self.last, host, advertised };
+        let connection = self.shared.last_connection.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let peer = Peer { connection, node: self.node, host, advertised };
         self.connections.spawn(serve(stream, peer, self.shared.clone()));
     }
 }
@@ -119,8 +139,13 @@ impl Running {
 /// However the task ends, a panic included, it is told, and nobody waits for the replies of what is gone.
 impl Drop for Running {
     fn drop(&mut self) {
-        self.shared.cut();
-        self.shared.events.emit(BrokerEvent::Stopped);
+        self.shared.cut(self.node);
+        if self.shared.nodes > 1 {
+            self.shared.events.emit(BrokerEvent::NodeStopped { node: self.node });
+        }
+        if self.shared.running.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.shared.events.emit(BrokerEvent::Stopped);
+        }
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) struct Settings {
     pub(crate) coordinator: CoordinatorConfig,
     pub(crate) auto_create_topics: bool,
     pub(crate) default_partitions: i32,
+    pub(crate) nodes: usize,
     pub(crate) seed: u64,
     pub(crate) max_frame_bytes: usize,
     pub(crate) max_message_bytes: usize,
@@ -24,6 +25,7 @@ impl Default for Settings {
             coordinator: CoordinatorConfig::default(),
             auto_create_topics: true,
             default_partitions: 1,
+            nodes: 1,
             seed: 0,
             max_frame_bytes: 100 * 1024 * 1024,
             // Kafka's `message.max.bytes`: 1 MiB and the header of a batch before magic 2.

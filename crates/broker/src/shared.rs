@@ -1,8 +1,9 @@
-//! The node behind one lock, the calls that wait for its replies, and its one timer. Connections ask here;
+//! The state of all nodes behind one lock, the calls that wait for its replies, and its one timer. Connections ask here;
 //! `server` keeps the timer; the `Broker` handle looks in. Nothing is awaited and no foreign code runs under the
 //! lock.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -24,7 +25,8 @@ pub(crate) fn now() -> Instant {
 #[derive(Debug)]
 struct Core {
     node: Node,
-    waiting: HashMap<u64, oneshot::Sender<Reply>>,
+    /// Who waits for the reply to a call, and the node that was asked.
+    waiting: HashMap<u64, (i32, oneshot::Sender<Reply>)>,
     last_call: u64,
     /// What the timer sleeps until.
     armed: Option<Instant>,
@@ -41,10 +43,18 @@ pub(crate) struct Shared {
     pub(crate) journal: Journal,
     pub(crate) max_frame_bytes: usize,
     pub(crate) max_connections: usize,
+    /// How many nodes there are, running or not.
+    pub(crate) nodes: usize,
+    /// The number of the last connection.
+    pub(crate) last_connection: AtomicU64,
+    /// Nodes that run.
+    pub(crate) running: AtomicUsize,
 }
 
 /// What one asks.
 pub(crate) struct Question<'a> {
+    /// Id of the node asked.
+    pub(crate) node: i32,
     pub(crate) version: i16,
     pub(crate) client_id: &'a str,
     pub(crate) client_host: &'a str,
@@ -90,6 +100,9 @@ impl Shared {
             journal: Journal::new(settings.journal),
             max_frame_bytes: settings.max_frame_bytes,
             max_connections: settings.max_connections,
+            nodes: settings.nodes,
+            last_connection: AtomicU64::new(0),
+            running: AtomicUsize::new(0),
             core: Mutex::new(Core {
                 node: Node::new(settings),
                 waiting: HashMap::new(),
@@ -127,6 +140,7 @@ impl Shared {
         let call = core.last_call;
         let from = Caller {
             call,
+            node: question.node,
             version: question.version,
             client_id: question.client_id,
             client_host: question.client_host,
@@ -138,7 +152,7 @@ impl Shared {
             Some(reply) => Asked::Now(reply),
             None => {
                 let (sender, reply) = oneshot::channel();
-                core.waiting.insert(call, sender);
+                core.waiting.insert(call, (question.node, sender));
                 Asked::Parked(ParkedCall { shared: self.clone(), call, reply })
             }
         };
@@ -159,14 +173,21 @@ impl Shared {
         core.armed
     }
 
-    /// Forgets all parked calls: the connections they came from are gone.
-    pub(crate) fn cut(&self) {
+    /// Forgets the calls that are parked on a node: the connections they came from are gone.
+    pub(crate) fn cut(&self, node: i32) {
         let mut core = self.lock();
-        core.node.cut();
-        let waiting = std::mem::take(&mut core.waiting);
+        let (gone, left) =
+            std::mem::take(&mut core.waiting).into_iter().partition(|(_, (at, _))| *at == node);
+        core.waiting = left;
+        let gone: HashMap<u64, (i32, oneshot::Sender<Reply>)> = gone;
+        for call in gone.keys() {
+            core.node.forget(*call);
+        }
         drop(core);
         // Their wakers are foreign code.
-        drop(waiting);
+        drop(gone);
+        // The timer may have been this node's to keep.
+        self.timer.notify_one();
     }
 
     fn tell(&self, events: Vec<BrokerEvent>, ring: bool) {
@@ -186,7 +207,7 @@ impl Core {
         for (call, reply) in replies {
             if Some(call) == own {
                 mine = Some(reply);
-            } else if let Some(waiting) = self.waiting.remove(&call) {
+            } else if let Some((_, waiting)) = self.waiting.remove(&call) {
                 // The connection may just have ended.
                 let _ = waiting.send(reply);
             }

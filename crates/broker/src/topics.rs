@@ -24,8 +24,18 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
+    fn new(leader: i32, max_log_size: usize) -> Self {
+        Self { leader, leader_epoch: 0, log: Log::new(max_log_size), waiting: BTreeSet::new() }
+    }
+
+    /// Is `node` the leader, and does the epoch that a client knows fit ours? In Kafka's order.
+    pub(crate) fn check_leader(&self, node: i32, known_epoch: i32) -> Result<(), ErrorCode> {
+        self.check_epoch(known_epoch)?;
+        if self.leader == node { Ok(()) } else { Err(ErrorCode::NotLeaderOrFollower) }
+    }
+
     /// Does the epoch that a client knows fit ours? −1 is a client that knows none.
-    pub(crate) fn check_epoch(&self, known: i32) -> Result<(), ErrorCode> {
+    fn check_epoch(&self, known: i32) -> Result<(), ErrorCode> {
         match known {
             -1 => Ok(()),
             known if known > self.leader_epoch => Err(ErrorCode::UnknownLeaderEpoch),
@@ -115,18 +125,68 @@ impl Topics {
         Ok(count)
     }
 
-    /// Creates a topic led by `leader`.
-    pub(crate) fn create(&mut self, name: &str, partitions: i32, leader: i32) -> Result<(), TopicRefusal> {
+    /// Creates a topic; `leaders` lead its partitions in turn.
+    pub(crate) fn create(
+        &mut self,
+        name: &str,
+        partitions: i32,
+        leaders: &[i32],
+    ) -> Result<(), TopicRefusal> {
         let count = self.check(name, partitions)?;
-        let partition = || Partition {
-            leader,
-            leader_epoch: 0,
-            log: Log::new(self.max_log_size),
-            waiting: BTreeSet::new(),
-        };
-        self.by_name.insert(name.to_owned(), (0..count).map(|_| partition()).collect());
+        let size = self.max_log_size;
+        let made = leaders.iter().cycle().take(count).map(|leader| Partition::new(*leader, size)).collect();
+        self.by_name.insert(name.to_owned(), made);
         self.total = self.total.saturating_add(count);
         Ok(())
+    }
+
+    /// Could a topic be grown to this many partitions? By how many?
+    pub(crate) fn check_growth(&self, name: &str, count: i32) -> Result<usize, TopicRefusal> {
+        let Some(partitions) = self.by_name.get(name) else {
+            let message = format!("The topic '{name}' does not exist.");
+            return Err(TopicRefusal::new(ErrorCode::UnknownTopicOrPartition, message));
+        };
+        let has = partitions.len();
+        let more = usize::try_from(count).unwrap_or(0).saturating_sub(has);
+        if more == 0 {
+            let message = format!(
+                "The topic {name} currently has {has} partition(s); {count} would not be an increase."
+            );
+            return Err(TopicRefusal::new(ErrorCode::InvalidPartitions, message));
+        }
+        let free = self.max_total.saturating_sub(self.total);
+        if more > free {
+            let message = format!("{more} more partitions of '{name}' do not fit: there is room for {free}.");
+            return Err(TopicRefusal::new(ErrorCode::InvalidPartitions, message));
+        }
+        Ok(more)
+    }
+
+    /// Adds partitions to a topic; `leaders` lead them in turn.
+    pub(crate) fn grow(&mut self, name: &str, count: i32, leaders: &[i32]) -> Result<(), TopicRefusal> {
+        let more = self.check_growth(name, count)?;
+        let size = self.max_log_size;
+        let made = leaders.iter().cycle().take(more).map(|leader| Partition::new(*leader, size));
+        if let Some(partitions) = self.by_name.get_mut(name) {
+            partitions.extend(made);
+            self.total = self.total.saturating_add(more);
+        }
+        Ok(())
+    }
+
+    /// Deletes a topic; the fetches that waited for it are returned.
+    pub(crate) fn delete(&mut self, name: &str) -> Option<BTreeSet<u64>> {
+        let partitions = self.by_name.remove(name)?;
+        self.total = self.total.saturating_sub(partitions.len());
+        Some(partitions.into_iter().flat_map(|partition| partition.waiting).collect())
+    }
+
+    /// The partitions whose leader is one of these.
+    pub(crate) fn led_by(&self, is: impl Fn(i32) -> bool) -> Vec<(String, i32)> {
+        let all = self.by_name.iter().flat_map(|(name, partitions)| {
+            (0..).zip(partitions).map(move |(number, place)| (name, number, place))
+        });
+        all.filter(|(_, _, place)| is(place.leader)).map(|(name, number, _)| (name.clone(), number)).collect()
     }
 }
 
@@ -164,11 +224,11 @@ mod tests {
     #[test]
     fn the_number_of_partitions_is_bounded() {
         let mut topics = Topics::new(5, 1000);
-        topics.create("a", 3, 0).unwrap();
-        assert_eq!(topics.create("b", 3, 0).unwrap_err().code, ErrorCode::InvalidPartitions);
-        assert_eq!(topics.create("b", i32::MAX, 0).unwrap_err().code, ErrorCode::InvalidPartitions);
-        assert_eq!(topics.create("b", 0, 0).unwrap_err().code, ErrorCode::InvalidPartitions);
-        assert_eq!(topics.create("a", 1, 0).unwrap_err().code, ErrorCode::TopicAlreadyExists);
-        topics.create("b", 2, 0).unwrap();
+        topics.create("a", 3, &[0]).unwrap();
+        assert_eq!(topics.create("b", 3, &[0]).unwrap_err().code, ErrorCode::InvalidPartitions);
+        assert_eq!(topics.create("b", i32::MAX, &[0]).unwrap_err().code, ErrorCode::InvalidPartitions);
+        assert_eq!(topics.create("b", 0, &[0]).unwrap_err().code, ErrorCode::InvalidPartitions);
+        assert_eq!(topics.create("a", 1, &[0]).unwrap_err().code, ErrorCode::TopicAlreadyExists);
+        topics.create("b", 2, &[0]).unwrap();
     }
 }

@@ -77,8 +77,9 @@ async fn x_06_unknown_requests_and_versions_close_the_connection() {
 
 #[tokio::test]
 async fn x_06_malformed_frames_close_the_connection() {
-    // ApiVersions v0 has no body that could be wrong.
-    for api in ApiKey::ALL.iter().filter(|api| **api != ApiKey::ApiVersions) {
+    // The lowest versions of these have no body that could be wrong.
+    let without_body = [ApiKey::ApiVersions, ApiKey::ListGroups];
+    for api in ApiKey::ALL.iter().filter(|api| !without_body.contains(api)) {
         let body = [0x7f; 40];
         let reason = is_cut_off(api.name(), &request(api.key(), api.versions().min, &body)).await;
         assert!(matches!(reason, CloseReason::Malformed(_)), "{api}: {reason:?}");

@@ -6,6 +6,7 @@ mod broker;
 mod consume;
 mod demo;
 mod exit;
+mod group;
 mod lines;
 mod narrate;
 mod produce;
@@ -37,6 +38,7 @@ enum Command {
     Broker(broker::Args),
     Produce(produce::Args),
     Consume(consume::Args),
+    Group(group::Args),
 }
 
 fn main() -> ExitCode {
@@ -60,5 +62,6 @@ async fn run(command: Command) -> Result<(), CliError> {
         Command::Broker(args) => broker::run(args, stop).await,
         Command::Produce(args) => produce::run(args, stop).await,
         Command::Consume(args) => consume::run(args, stop).await,
+        Command::Group(args) => group::run(args, stop).await,
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use command::process::{BrokerProcess, Ended, Running, free_port, run};
 
-const COMMANDS: [&str; 4] = ["demo", "broker", "produce", "consume"];
+const COMMANDS: [&str; 5] = ["demo", "broker", "produce", "consume", "group"];
 
 fn kohort(arguments: &[&str]) -> Ended {
     run(arguments, b"")
@@ -314,4 +314,43 @@ fn a_demo_whose_window_is_too_short_says_so() {
     let ended = kohort(&["demo", "--records", "100", "--crash-rejoin-window", "10ms"]);
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
     assert!(ended.stderr.contains("crash_loop") && ended.stderr.contains("10ms"), "{}", ended.stderr);
+}
+
+#[test]
+fn groups_are_listed_described_and_deleted_and_static_members_removed() {
+    let broker = BrokerProcess::start(&["--topic", "t:2"]);
+    let group = |arguments: &[&str]| {
+        let mut all = vec!["group"];
+        all.extend(arguments);
+        all.extend(["--bootstrap-server", &broker.address]);
+        kohort(&all)
+    };
+    produce(&broker, b"a\nb\n", &[]);
+    assert_eq!(consume(&broker, "left", "2", &["--quiet"]).code, Some(0));
+    // A static member does not leave: its place is there until it is removed.
+    let stays = consume(&broker, "stays", "2", &["--quiet", "--instance-id", "one"]);
+    assert_eq!(stays.code, Some(0), "{}", stays.stderr);
+
+    assert_eq!(group(&["list"]).stdout, "Empty\tleft\nStable\tstays\n");
+    assert_eq!(group(&["list", "--state", "EMPTY"]).stdout, "Empty\tleft\n");
+    let described = group(&["describe", "--group", "stays"]);
+    let lines: Vec<&str> = described.stdout.lines().collect();
+    assert_eq!(lines[0], "stays\tStable\trange", "{}", described.stderr);
+    let member: Vec<&str> = lines[1].split('\t').collect();
+    assert_eq!((member[0], member[2], member[5]), ("member", "one", "t-0,t-1"));
+    assert!(lines[2..].iter().all(|line| line.starts_with("committed\tt-")), "{lines:?}");
+
+    let refused = group(&["delete", "--group", "stays"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("NonEmptyGroup"), "{}", refused.stderr);
+    let removed =
+        group(&["remove-members", "--group", "stays", "--instance-id", "one", "--instance-id", "two"]);
+    assert_eq!((removed.code, removed.stdout.as_str()), (Some(1), "removed one\n"), "{}", removed.stderr);
+    assert!(removed.stderr.contains("two: UnknownMemberId (25)"), "{}", removed.stderr);
+    assert_eq!(group(&["delete", "--group", "stays"]).stdout, "deleted stays\n");
+    let gone = group(&["describe", "--group", "stays"]);
+    assert_eq!(gone.code, Some(1));
+    assert!(gone.stderr.contains("GroupIdNotFound"), "{}", gone.stderr);
+    let unreached = kohort(&["group", "list", "--timeout", "300ms", "--bootstrap-server", "127.0.0.1:1"]);
+    assert_eq!(unreached.code, Some(3), "{}", unreached.stderr);
 }

@@ -24,6 +24,7 @@ fn the_document_shows_the_help_as_it_is() {
             ("help broker", help(&["broker"])),
             ("help produce", help(&["produce"])),
             ("help consume", help(&["consume"])),
+            ("help group", help(&["group"])),
         ],
     );
 }

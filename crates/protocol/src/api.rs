@@ -104,9 +104,15 @@ api_keys! {
     Heartbeat = 12, 0..=4, flexible 4, "stay a member of a group";
     LeaveGroup = 13, 0..=5, flexible 4, "leave a group";
     SyncGroup = 14, 0..=5, flexible 4, "give or get the assignment";
+    DescribeGroups = 15, 0..=6, flexible 5, "the state and the members of groups";
+    ListGroups = 16, 0..=5, flexible 3, "the groups of a broker";
     ApiVersions = 18, 0..=3, flexible 3, "what the broker speaks";
     CreateTopics = 19, 2..=7, flexible 5, "create topics";
+    DeleteTopics = 20, 1..=5, flexible 4, "delete topics";
     InitProducerId = 22, 0..=4, flexible 2, "an id for an idempotent producer";
+    CreatePartitions = 37, 0..=3, flexible 2, "more partitions for a topic";
+    DeleteGroups = 42, 0..=2, flexible 2, "delete groups and their offsets";
+    OffsetDelete = 47, 0..=0, flexible 1, "forget the offsets kept for a group";
 }
 
 /// Kafka's name for the request.

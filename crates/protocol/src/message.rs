@@ -156,7 +156,13 @@ any_message! {
     Heartbeat HeartbeatRequest HeartbeatResponse,
     LeaveGroup LeaveGroupRequest LeaveGroupResponse,
     SyncGroup SyncGroupRequest SyncGroupResponse,
+    DescribeGroups DescribeGroupsRequest DescribeGroupsResponse,
+    ListGroups ListGroupsRequest ListGroupsResponse,
     ApiVersions ApiVersionsRequest ApiVersionsResponse,
     CreateTopics CreateTopicsRequest CreateTopicsResponse,
+    DeleteTopics DeleteTopicsRequest DeleteTopicsResponse,
     InitProducerId InitProducerIdRequest InitProducerIdResponse,
+    CreatePartitions CreatePartitionsRequest CreatePartitionsResponse,
+    DeleteGroups DeleteGroupsRequest DeleteGroupsResponse,
+    OffsetDelete OffsetDeleteRequest OffsetDeleteResponse,
 }

@@ -2,11 +2,13 @@
 //!
 //! A field that a version lacks has its default, or the value that the field's line names.
 
+pub mod admin;
 pub mod cluster;
 pub mod data;
 pub mod group;
 pub mod offsets;
 
+pub use admin::*;
 pub use cluster::*;
 pub use data::*;
 pub use group::*;

@@ -1,6 +1,7 @@
 //! How each message stands on the wire, version by version. Encoding goes through `kafka-protocol`, decoding through
 //! [`crate::reader`]. Called through the traits in [`crate::message`].
 
+mod admin;
 mod cluster;
 mod data;
 mod group;

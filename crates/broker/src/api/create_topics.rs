@@ -1,7 +1,7 @@
-//! CreateTopics. Every topic lives on one node, so the only replication factor is 1. Settings of topics are taken
-//! and not looked at.
+//! CreateTopics. Every node has a replica of every topic, whatever replication factor is asked for; it cannot be more
+//! than there are nodes. Settings of topics are taken and not looked at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use kohort_protocol::ErrorCode;
 
 use kohort_protocol::messages::{CreateTopicsRequest, CreateTopicsResponse, CreatedTopic, NewTopic};
 
-use crate::node::{Caller, NODE_ID, Node, Outcome};
+use crate::node::{Caller, Node, Outcome};
 use crate::topics::TopicRefusal;
 
 pub(crate) fn handle(
@@ -39,7 +39,7 @@ pub(crate) fn handle(
                 error: ErrorCode::None,
                 error_message: None,
                 num_partitions,
-                replication_factor: 1,
+                replication_factor: i16::try_from(node.cluster.len()).unwrap_or(i16::MAX),
             },
             Err(refusal) => failed(topic.name.clone(), refusal.code, refusal.message),
         });
@@ -65,13 +65,15 @@ fn create(
         return refuse(ErrorCode::InvalidRequest, message.to_owned());
     }
     let partitions = match topic.num_partitions {
-        -1 if by_hand => assigned(&topic.assignments)?,
+        -1 if by_hand => assigned(node, &topic.assignments)?,
         -1 => node.settings.default_partitions,
         asked => asked,
     };
-    if !by_hand && !matches!(topic.replication_factor, -1 | 1) {
+    let nodes = node.cluster.len();
+    let fits = usize::try_from(topic.replication_factor).is_ok_and(|factor| (1..=nodes).contains(&factor));
+    if !by_hand && topic.replication_factor != -1 && !fits {
         let message = format!(
-            "The replication factor {} cannot be had: there is one broker, so it must be 1 or -1.",
+            "The replication factor {} cannot be had: there are {nodes} brokers, so it must be 1 to {nodes}, or -1.",
             topic.replication_factor
         );
         return refuse(ErrorCode::InvalidReplicationFactor, message);
@@ -79,21 +81,39 @@ fn create(
     if validate_only {
         node.topics.check(&topic.name, partitions)?;
     } else {
-        node.create_topic(&topic.name, partitions, out)?;
+        let leaders = by_hand.then(|| leaders(&topic.assignments));
+        node.create_topic(&topic.name, partitions, leaders.as_deref(), out)?;
     }
     Ok(partitions)
 }
 
 /// How many partitions an assignment by hand makes.
-fn assigned(assignments: &[(i32, Vec<i32>)]) -> Result<i32, TopicRefusal> {
+fn assigned(node: &Node, assignments: &[(i32, Vec<i32>)]) -> Result<i32, TopicRefusal> {
     let mut numbers: Vec<i32> = assignments.iter().map(|(partition, _)| *partition).collect();
     numbers.sort_unstable();
     let consecutive = (0..).zip(&numbers).all(|(expected, number)| expected == *number);
-    if !consecutive || assignments.iter().any(|(_, replicas)| replicas != &[NODE_ID]) {
-        let message = format!("Partitions must be numbered from 0, each with the one replica {NODE_ID}.");
+    if !consecutive || assignments.iter().any(|(_, replicas)| !are_nodes(node, replicas)) {
+        let message = "Partitions must be numbered from 0, each with replicas on nodes that run.";
         return Err(TopicRefusal::new(ErrorCode::InvalidReplicaAssignment, message));
     }
     Ok(i32::try_from(numbers.len()).unwrap_or(i32::MAX))
+}
+
+/// Do all these nodes run, and is none named twice?
+pub(crate) fn are_nodes(node: &Node, replicas: &[i32]) -> bool {
+    let different: BTreeSet<&i32> = replicas.iter().collect();
+    !replicas.is_empty()
+        && different.len() == replicas.len()
+        && replicas.iter().all(|id| node.cluster.is_alive(*id))
+}
+
+/// By partition, the first replica.
+fn leaders(assignments: &[(i32, Vec<i32>)]) -> Vec<i32> {
+    let in_order: BTreeMap<i32, i32> = assignments
+        .iter()
+        .filter_map(|(partition, replicas)| Some((*partition, *replicas.first()?)))
+        .collect();
+    in_order.into_values().collect()
 }
 
 fn failed(name: String, error: ErrorCode, message: String) -> CreatedTopic {

@@ -1,6 +1,7 @@
 //! Fetch, without sessions (KIP-227 lets a broker answer session 0 always). A fetch that finds less than it wants is
 //! parked until enough was appended or its time is over. There are no transactions, so what is appended is stable.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use kohort_protocol::ErrorCode;
@@ -15,6 +16,7 @@ use crate::node::{Caller, Node, Outcome, millis};
 /// A fetch that waits for records.
 #[derive(Debug)]
 pub(crate) struct ParkedFetch {
+    node: i32,
     request: FetchRequest,
     until: Instant,
 }
@@ -37,12 +39,12 @@ pub(crate) fn handle(
         out.answer(from.call, FetchResponse { error: code, ..FetchResponse::default() });
         return;
     }
-    let found = read(node, &request);
+    let found = read(node, from.node, &request);
     if found.enough(&request) || request.max_wait_ms <= 0 {
         out.answer(from.call, found.into_response());
         return;
     }
-    park(node, from.call, ParkedFetch { until: now + millis(request.max_wait_ms), request });
+    park(node, from.call, ParkedFetch { node: from.node, until: now + millis(request.max_wait_ms), request });
 }
 
 pub(crate) fn refused(request: &FetchRequest, code: ErrorCode) -> FetchResponse {
@@ -56,10 +58,15 @@ pub(crate) fn refused(request: &FetchRequest, code: ErrorCode) -> FetchResponse 
 /// Looks again at the fetches that wait for this partition.
 pub(crate) fn wake(node: &mut Node, topic: &str, partition: i32, out: &mut Outcome) {
     let Some(place) = node.topics.partition(topic, partition) else { return };
-    let waiting: Vec<u64> = place.waiting.iter().copied().collect();
+    let waiting = place.waiting.clone();
+    look_again(node, waiting, out);
+}
+
+/// Looks again at these fetches: what they wait for has changed.
+pub(crate) fn look_again(node: &mut Node, waiting: BTreeSet<u64>, out: &mut Outcome) {
     for call in waiting {
         let Some(parked) = node.fetches.get(&call) else { continue };
-        let found = read(node, &parked.request);
+        let found = read(node, parked.node, &parked.request);
         if found.enough(&parked.request) {
             let answer = found.into_response();
             unpark(node, call);
@@ -74,7 +81,7 @@ pub(crate) fn on_deadline(node: &mut Node, now: Instant, out: &mut Outcome) {
         && at <= now
     {
         if let Some(parked) = unpark(node, call) {
-            let answer = read(node, &parked.request).into_response();
+            let answer = read(node, parked.node, &parked.request).into_response();
             out.answer(call, answer);
         }
     }
@@ -135,7 +142,7 @@ impl Read {
     }
 }
 
-fn read(node: &Node, request: &FetchRequest) -> Read {
+fn read(node: &Node, asked_node: i32, request: &FetchRequest) -> Read {
     let limit = |bytes: i32| usize::try_from(bytes).unwrap_or(0);
     let mut left = limit(request.max_bytes);
     let mut read = Read { topics: Vec::with_capacity(request.topics.len()), size: 0, failures: false };
@@ -143,7 +150,7 @@ fn read(node: &Node, request: &FetchRequest) -> Read {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for asked in &topic.partitions {
             let max = limit(asked.max_bytes).min(left);
-            match read_partition(node, &topic.name, asked, max, read.size == 0) {
+            match read_partition(node, asked_node, &topic.name, asked, max, read.size == 0) {
                 Ok((partition, chosen)) => {
                     left = left.saturating_sub(chosen.size);
                     read.size = read.size.saturating_add(chosen.size);
@@ -162,6 +169,7 @@ fn read(node: &Node, request: &FetchRequest) -> Read {
 
 fn read_partition(
     node: &Node,
+    asked_node: i32,
     topic: &str,
     asked: &FetchPartition,
     max_bytes: usize,
@@ -172,7 +180,7 @@ fn read_partition(
         .topics
         .partition(topic, asked.partition)
         .ok_or_else(|| fail(ErrorCode::UnknownTopicOrPartition))?;
-    place.check_epoch(asked.current_leader_epoch).map_err(fail)?;
+    place.check_leader(asked_node, asked.current_leader_epoch).map_err(fail)?;
     let log = &place.log;
     let mut partition = failed(asked.partition, ErrorCode::None);
     partition.high_watermark = log.end();

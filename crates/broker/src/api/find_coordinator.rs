@@ -1,4 +1,4 @@
-//! FindCoordinator: this node coordinates every group. Key types: 0 groups, 1 transactions, others are refused.
+//! FindCoordinator: the node that a key belongs to by its hash. Key types: 0 groups, 1 transactions, others are refused.
 
 use std::time::Instant;
 
@@ -6,10 +6,10 @@ use kohort_protocol::ErrorCode;
 
 use kohort_protocol::messages::{CoordinatorAddress, FindCoordinatorRequest, FindCoordinatorResponse};
 
-use crate::node::{Caller, NODE_ID, Node, Outcome};
+use crate::node::{Caller, Node, Outcome};
 
 pub(crate) fn handle(
-    _node: &mut Node,
+    node: &mut Node,
     from: &Caller<'_>,
     request: FindCoordinatorRequest,
     _now: Instant,
@@ -19,13 +19,16 @@ pub(crate) fn handle(
         out.answer(from.call, refused(&request, ErrorCode::InvalidRequest));
         return;
     }
-    let coordinators = request.keys.into_iter().map(|key| CoordinatorAddress {
-        key,
-        node_id: NODE_ID,
-        host: from.advertised.host.clone(),
-        port: i32::from(from.advertised.port),
-        error: ErrorCode::None,
-        error_message: None,
+    let coordinators = request.keys.into_iter().map(|key| {
+        let node_id = node.cluster.leader_of(&key);
+        CoordinatorAddress {
+            key,
+            node_id,
+            host: from.advertised.host.clone(),
+            port: from.advertised.port(node_id),
+            error: ErrorCode::None,
+            error_message: None,
+        }
     });
     out.answer(from.call, FindCoordinatorResponse { coordinators: coordinators.collect() });
 }

@@ -15,7 +15,10 @@ pub(crate) fn handle(
     now: Instant,
     out: &mut Outcome,
 ) {
-    node.coordinate(from, request, now, out);
+    match node.cluster.check(&request.group_id, from.node, now) {
+        Ok(led) => node.coordinate(from, led, request, now, out),
+        Err(code) => out.answer(from.call, refused(&request, code)),
+    }
 }
 
 pub(crate) fn refused(_request: &LeaveGroupRequest, code: ErrorCode) -> LeaveGroupResponse {

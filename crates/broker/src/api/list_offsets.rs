@@ -26,7 +26,9 @@ pub(crate) fn handle(
         partitions: topic
             .partitions
             .iter()
-            .map(|asked| list(node, &topic.name, asked).unwrap_or_else(|code| failed(asked.partition, code)))
+            .map(|asked| {
+                list(node, from.node, &topic.name, asked).unwrap_or_else(|code| failed(asked.partition, code))
+            })
             .collect(),
         name: topic.name,
     });
@@ -42,10 +44,15 @@ pub(crate) fn refused(request: &ListOffsetsRequest, code: ErrorCode) -> ListOffs
     ListOffsetsResponse { topics: topics.collect() }
 }
 
-fn list(node: &Node, topic: &str, asked: &ListOffsetsPartition) -> Result<ListedOffset, ErrorCode> {
+fn list(
+    node: &Node,
+    asked_node: i32,
+    topic: &str,
+    asked: &ListOffsetsPartition,
+) -> Result<ListedOffset, ErrorCode> {
     let partition =
         node.topics.partition(topic, asked.partition).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    partition.check_epoch(asked.leader_epoch)?;
+    partition.check_leader(asked_node, asked.leader_epoch)?;
     let log = &partition.log;
     let limit = node.settings.max_decompressed_bytes;
     let found = match asked.timestamp {

@@ -1,4 +1,4 @@
-//! Metadata: this node, and the topics asked for. Creates a topic when both the request and the settings allow it.
+//! Metadata: the nodes that run, and the topics asked for. Creates a topic when both the request and the settings allow it.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use kohort_protocol::messages::{
     BrokerAddress, MetadataRequest, MetadataResponse, PartitionMetadata, TopicMetadata,
 };
 
-use crate::node::{Caller, NODE_ID, Node, Outcome};
+use crate::node::{Caller, Node, Outcome};
 use crate::topics::{Partition, check_name};
 
 pub(crate) fn handle(
@@ -19,20 +19,25 @@ pub(crate) fn handle(
     out: &mut Outcome,
 ) {
     let create = request.allow_auto_topic_creation && node.settings.auto_create_topics;
+    let replicas: Vec<i32> = node.cluster.ids().collect();
+    let alive = node.leaders();
+    let about = Replicas { all: &replicas, alive: &alive };
     let topics = match request.topics {
-        Some(names) => names.into_iter().map(|name| describe(node, name, create, out)).collect(),
+        Some(names) => names.into_iter().map(|name| describe(node, name, create, about, out)).collect(),
         None => {
             let all = node.topics.names().filter_map(|name| Some((name, node.topics.get(name)?)));
-            all.map(|(name, partitions)| topic(name.to_owned(), partitions)).collect()
+            all.map(|(name, partitions)| topic(name.to_owned(), partitions, about)).collect()
         }
     };
-    let me = BrokerAddress {
-        node_id: NODE_ID,
+    let address = |id: &i32| BrokerAddress {
+        node_id: *id,
         host: from.advertised.host.clone(),
-        port: i32::from(from.advertised.port),
+        port: from.advertised.port(*id),
     };
+    let brokers = alive.iter().map(address).collect();
+    let controller_id = alive.first().copied().unwrap_or(-1);
     let cluster_id = Some(node.cluster_id.clone());
-    out.answer(from.call, MetadataResponse { brokers: vec![me], cluster_id, controller_id: NODE_ID, topics });
+    out.answer(from.call, MetadataResponse { brokers, cluster_id, controller_id, topics });
 }
 
 pub(crate) fn refused(request: &MetadataRequest, code: ErrorCode) -> MetadataResponse {
@@ -40,13 +45,26 @@ pub(crate) fn refused(request: &MetadataRequest, code: ErrorCode) -> MetadataRes
     MetadataResponse { brokers: Vec::new(), cluster_id: None, controller_id: -1, topics: topics.collect() }
 }
 
-fn describe(node: &mut Node, name: String, create: bool, out: &mut Outcome) -> TopicMetadata {
+/// Every node has a replica of everything; those that run are in sync.
+#[derive(Clone, Copy)]
+struct Replicas<'a> {
+    all: &'a [i32],
+    alive: &'a [i32],
+}
+
+fn describe(
+    node: &mut Node,
+    name: String,
+    create: bool,
+    about: Replicas<'_>,
+    out: &mut Outcome,
+) -> TopicMetadata {
     if let Err(refusal) = check_name(&name) {
         return failed(name, refusal.code);
     }
     if node.topics.get(&name).is_none() {
         let partitions = node.settings.default_partitions;
-        let created = create.then(|| node.create_topic(&name, partitions, out));
+        let created = create.then(|| node.create_topic(&name, partitions, None, out));
         match created {
             Some(Ok(())) => {}
             Some(Err(refusal)) => return failed(name, refusal.code),
@@ -54,19 +72,19 @@ fn describe(node: &mut Node, name: String, create: bool, out: &mut Outcome) -> T
         }
     }
     match node.topics.get(&name) {
-        Some(partitions) => topic(name, partitions),
+        Some(partitions) => topic(name, partitions, about),
         None => failed(name, ErrorCode::UnknownTopicOrPartition),
     }
 }
 
-fn topic(name: String, partitions: &[Partition]) -> TopicMetadata {
+fn topic(name: String, partitions: &[Partition], about: Replicas<'_>) -> TopicMetadata {
     let partitions = (0..).zip(partitions).map(|(number, partition)| PartitionMetadata {
         error: ErrorCode::None,
         partition: number,
         leader: partition.leader,
         leader_epoch: partition.leader_epoch,
-        replicas: vec![partition.leader],
-        isr: vec![partition.leader],
+        replicas: about.all.to_vec(),
+        isr: about.alive.to_vec(),
     });
     TopicMetadata { error: ErrorCode::None, name, is_internal: false, partitions: partitions.collect() }
 }

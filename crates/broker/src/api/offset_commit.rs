@@ -26,17 +26,26 @@ pub(crate) fn handle(
         topic.partitions.retain(|place| node.topics.partition(&topic.name, place.partition).is_some());
         unknown |= topic.partitions.len() < asked;
     }
-    if !unknown {
-        node.coordinate(from, request, now, out);
-        return;
-    }
+    let led = node.cluster.check(&request.group_id, from.node, now);
+    let led = match led {
+        Ok(led) if !unknown => {
+            node.coordinate(from, led, request, now, out);
+            return;
+        }
+        Ok(led) => led,
+        Err(code) => {
+            merge(&mut answer, refused(&request, code), node);
+            out.answer(from.call, answer);
+            return;
+        }
+    };
     request.topics.retain(|topic| !topic.partitions.is_empty());
     if request.topics.is_empty() {
         out.answer(from.call, answer);
         return;
     }
     let mut coordinated = Outcome::default();
-    node.coordinate(from, request, now, &mut coordinated);
+    node.coordinate(from, led, request, now, &mut coordinated);
     out.events.append(&mut coordinated.events);
     for (call, reply) in coordinated.replies {
         match reply {

@@ -39,7 +39,7 @@ pub(crate) fn handle(
     for topic in request.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for asked in topic.partitions {
-            let produced = match produce(node, &topic.name, &asked, out) {
+            let produced = match produce(node, from.node, &topic.name, &asked, out) {
                 Ok(base_offset) => appended(node, &topic.name, asked.partition, base_offset),
                 Err((code, message)) => failed(asked.partition, code, message),
             };
@@ -67,6 +67,7 @@ pub(crate) fn refused(request: &ProduceRequest, code: ErrorCode) -> ProduceRespo
 
 fn produce(
     node: &mut Node,
+    asked_node: i32,
     topic: &str,
     asked: &ProducePartition,
     out: &mut Outcome,
@@ -77,7 +78,11 @@ fn produce(
             return Err((ErrorCode::UnknownTopicOrPartition, None));
         }
         let partitions = node.settings.default_partitions;
-        node.create_topic(topic, partitions, out).map_err(|refusal| (refusal.code, Some(refusal.message)))?;
+        node.create_topic(topic, partitions, None, out)
+            .map_err(|refusal| (refusal.code, Some(refusal.message)))?;
+    }
+    if node.topics.partition(topic, asked.partition).is_some_and(|place| place.leader != asked_node) {
+        return Err((ErrorCode::NotLeaderOrFollower, None));
     }
     let records = asked.records.clone().unwrap_or_default();
     append(node, topic, asked.partition, &records, out)

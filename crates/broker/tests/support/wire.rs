@@ -25,6 +25,15 @@ impl Wire {
         Self { stream: Box::new(stream), sent: 0, received: 0 }
     }
 
+    /// To one of several nodes.
+    pub(crate) async fn node(broker: &Broker, node: i32) -> Self {
+        Self::over(broker.memory().connect("memory", 9092 + node as u16).await.unwrap())
+    }
+
+    pub(crate) fn over(stream: impl Stream + 'static) -> Self {
+        Self { stream: Box::new(stream), sent: 0, received: 0 }
+    }
+
     pub(crate) async fn tcp(broker: &Broker) -> Self {
         let stream = tokio::net::TcpStream::connect(broker.address().unwrap()).await.unwrap();
         Self { stream: Box::new(stream), sent: 0, received: 0 }

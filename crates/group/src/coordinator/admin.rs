@@ -32,6 +32,11 @@ impl Coordinator {
         self.group(group_id).ok_or(ErrorCode::GroupIdNotFound)
     }
 
+    /// The protocol type of a group, if a member ever joined it.
+    pub fn protocol_type(&self, group_id: &str) -> Option<&str> {
+        self.groups.get(group_id)?.protocol_type.as_deref()
+    }
+
     /// Deletes a group and its offsets.
     pub fn delete(&mut self, group_id: &str) -> ErrorCode {
         match self.groups.get(group_id) {
@@ -41,6 +46,13 @@ impl Coordinator {
                 self.forget_group(group_id);
                 ErrorCode::None
             }
+        }
+    }
+
+    /// The topic was deleted: what groups committed of it goes too.
+    pub fn forget_topic(&mut self, topic: &str) {
+        for group in self.groups.values_mut() {
+            group.offsets.retain(|(name, _), _| name != topic);
         }
     }
 

@@ -85,6 +85,8 @@ pub struct MemberView {
     pub client_host: String,
     /// Group instance id.
     pub group_instance_id: Option<String>,
+    /// Subscription blob for the assignor chosen, empty while there is none.
+    pub metadata: Bytes,
     /// Assignment blob of this generation.
     pub assignment: Bytes,
 }
@@ -277,6 +279,7 @@ impl Group {
                         client_id: member.client_id.clone(),
                         client_host: member.client_host.clone(),
                         group_instance_id: member.group_instance_id.clone(),
+                        metadata: member.metadata(self.protocol_name.as_deref().unwrap_or_default()),
                         assignment: member.assignment.clone(),
                     };
                     (id.clone(), view)

@@ -405,6 +405,84 @@ sampled! {
             }),
         }),
     }
+    DescribeGroupsRequest |g, v| {
+        groups: g.list(|g| g.string()),
+    }
+    DescribeGroupsResponse |g, v| {
+        groups: g.list(|g| DescribedGroup {
+            error: g.error(),
+            error_message: g.maybe(|g| g.string()),
+            group_id: g.string(),
+            state: g.string(),
+            protocol_type: g.string(),
+            protocol_name: g.string(),
+            members: g.list(|g| DescribedMember {
+                member_id: g.string(),
+                group_instance_id: g.maybe(|g| g.string()),
+                client_id: g.string(),
+                client_host: g.string(),
+                metadata: g.bytes(),
+                assignment: g.bytes(),
+            }),
+        }),
+    }
+    ListGroupsRequest |g, v| {
+        states: if v >= 4 { g.list(|g| g.string()) } else { Vec::new() },
+        types: if v >= 5 { g.list(|g| g.string()) } else { Vec::new() },
+    }
+    ListGroupsResponse |g, v| {
+        error: g.error(),
+        groups: g.list(|g| ListedGroup {
+            group_id: g.string(),
+            protocol_type: g.string(),
+            state: g.string(),
+            group_type: g.string(),
+        }),
+    }
+    DeleteGroupsRequest |g, v| {
+        groups: g.list(|g| g.string()),
+    }
+    DeleteGroupsResponse |g, v| {
+        groups: g.list(|g| DeletedGroup { group_id: g.string(), error: g.error() }),
+    }
+    OffsetDeleteRequest |g, v| {
+        group_id: g.string(),
+        topics: g.list(|g| OffsetDeleteTopic { name: g.string(), partitions: g.i32s() }),
+    }
+    OffsetDeleteResponse |g, v| {
+        error: g.error(),
+        topics: g.list(|g| OffsetDeletedTopic {
+            name: g.string(),
+            partitions: g.list(|g| (g.i32(), g.error())),
+        }),
+    }
+    DeleteTopicsRequest |g, v| {
+        topics: g.list(|g| g.string()),
+        timeout_ms: g.i32(),
+    }
+    DeleteTopicsResponse |g, v| {
+        topics: g.list(|g| DeletedTopic {
+            name: g.string(),
+            error: g.error(),
+            error_message: g.maybe(|g| g.string()),
+        }),
+    }
+    CreatePartitionsRequest |g, v| {
+        topics: g.list(|g| MorePartitions {
+            name: g.string(),
+            count: g.i32(),
+            assignments: g.maybe(|g| g.list(|g| g.i32s())),
+        }),
+        timeout_ms: g.i32(),
+        validate_only: g.bool(),
+    }
+    CreatePartitionsResponse |g, v| {
+        topics: g.list(|g| CreatedPartitions {
+            name: g.string(),
+            error: g.error(),
+            error_message: g.maybe(|g| g.string()),
+        }),
+    }
 }
 
 /// Calls a macro with every request and its answer.
@@ -423,9 +501,15 @@ macro_rules! for_every_message {
             heartbeat Heartbeat HeartbeatRequest HeartbeatResponse,
             leave_group LeaveGroup LeaveGroupRequest LeaveGroupResponse,
             sync_group SyncGroup SyncGroupRequest SyncGroupResponse,
+            describe_groups DescribeGroups DescribeGroupsRequest DescribeGroupsResponse,
+            list_groups ListGroups ListGroupsRequest ListGroupsResponse,
             api_versions ApiVersions ApiVersionsRequest ApiVersionsResponse,
             create_topics CreateTopics CreateTopicsRequest CreateTopicsResponse,
+            delete_topics DeleteTopics DeleteTopicsRequest DeleteTopicsResponse,
             init_producer_id InitProducerId InitProducerIdRequest InitProducerIdResponse,
+            create_partitions CreatePartitions CreatePartitionsRequest CreatePartitionsResponse,
+            delete_groups DeleteGroups DeleteGroupsRequest DeleteGroupsResponse,
+            offset_delete OffsetDelete OffsetDeleteRequest OffsetDeleteResponse,
         }
     };
 }

@@ -69,6 +69,9 @@ macro_rules! oracle {
     };
 }
 
+#[path = "oracle_admin.rs"]
+mod admin;
+
 oracle! {
     ApiVersionsRequest flexible 3 |k, v| ApiVersionsRequest {
         client_software_name: s(&k.client_software_name),
