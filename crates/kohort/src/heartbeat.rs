@@ -177,7 +177,7 @@ fn result_of(beat: &Beat) -> &'static str {
         Beat::Answered(ErrorCode::None) => "ok",
         Beat::Answered(ErrorCode::RebalanceInProgress) => "rebalance_in_progress",
         Beat::Answered(_) => "error",
-        Beat::Failed(Failure::Network(_)) => "no_answer",
+        Beat::Failed(Failure::Network(_) | Failure::Unconnected(_)) => "no_answer",
         Beat::Failed(_) => "failed",
         Beat::Panicked(_) => "panicked",
     }

@@ -211,11 +211,24 @@ impl Membership {
                 }
             }
             Ok(_) => LeaveOutcome::Unconfirmed("an answer to another request".into()),
+            // It never went out: the coordinator may have moved with its node.
+            Err(Failure::Unconnected(reason)) => {
+                return self.lose_coordinator(Some(GroupApi::LeaveGroup), reason, now, fx);
+            }
             // Not resent: whether it arrived is unknown, and the session timeout does the rest.
             Err(failure) => LeaveOutcome::Unconfirmed(failure.to_string()),
         };
         if let Some(ending) = &mut self.ending {
             ending.report.leave = outcome;
+        }
+        self.finish_ending(fx);
+    }
+
+    /// While leaving, no broker could say where the coordinator is: the group is not left, the session timeout
+    /// does the rest.
+    pub(super) fn leave_in_vain(&mut self, reason: String, fx: &mut Effects) {
+        if let Some(ending) = &mut self.ending {
+            ending.report.leave = LeaveOutcome::Unconfirmed(reason);
         }
         self.finish_ending(fx);
     }

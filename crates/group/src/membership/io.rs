@@ -185,7 +185,9 @@ impl std::fmt::Display for ExitKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// No connection, a lost one, or no answer in time. Worth another try.
+    /// No connection could be opened: nothing was sent. Worth another try.
+    Unconnected(String),
+    /// A connection was lost, or no answer came in time: whether the broker acted is unknown. Worth another try.
     Network(String),
     /// The answer could not be read; the connection was given up. Worth another try.
     Malformed(String),
@@ -198,7 +200,8 @@ pub enum Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Failure::Network(text)
+            Failure::Unconnected(text)
+            | Failure::Network(text)
             | Failure::Malformed(text)
             | Failure::Unsupported(text)
             | Failure::ClientDied(text) => f.write_str(text),

@@ -157,7 +157,9 @@ impl Membership {
         match failure {
             Failure::ClientDied(detail) => self.terminate(TerminalCause::ClientDied { detail }, now, fx),
             Failure::Unsupported(detail) => self.terminate(TerminalCause::Unsupported { detail }, now, fx),
-            Failure::Network(reason) | Failure::Malformed(reason) => return Some(reason),
+            Failure::Unconnected(reason) | Failure::Network(reason) | Failure::Malformed(reason) => {
+                return Some(reason);
+            }
         }
         None
     }

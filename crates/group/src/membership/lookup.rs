@@ -62,6 +62,9 @@ impl Membership {
             Ok(_) => return self.lookup_again("an answer to another request".into(), now, fx),
             Err(failure) => {
                 if let Some(reason) = self.passing(failure, now, fx) {
+                    if self.state == MemberState::Leaving {
+                        return self.leave_in_vain(reason, fx);
+                    }
                     self.lookup_again(reason, now, fx);
                 }
                 return;

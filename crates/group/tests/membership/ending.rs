@@ -321,3 +321,34 @@ fn a_crash_loop_is_bounded_by_the_terminal_timeout_when_nobody_answers() {
         assert!(stand.now - begun <= secs(7), "5 s, and a second for the driver");
     }
 }
+
+#[test]
+fn a_leave_that_never_went_out_is_sent_to_where_the_coordinator_moved() {
+    let leaving = || {
+        let mut stand = Stand::new();
+        stand.stable(3);
+        stand.close(DEFAULT, 5);
+        stand.drained();
+        stand.released("revoked");
+        let (round, question) = stand.question();
+        assert!(matches!(question, Question::Leave(_)));
+        let refused = kohort_group::membership::Failure::Unconnected("connection refused".into());
+        stand.answer(round, Err(refused));
+        stand
+    };
+    let mut stand = leaving();
+    stand.find();
+    stand.left(LeaveGroupResponse::default());
+    assert_eq!(stand.report().unwrap().leave, LeaveOutcome::Left);
+    // With no broker left to ask, the close does not use up its time.
+    let mut stand = leaving();
+    while stand.asks() == 0 {
+        stand.now = stand.core.deadline().unwrap();
+        stand.input(Input::Deadline);
+    }
+    let (round, question) = stand.question();
+    assert!(matches!(question, Question::FindCoordinator(_)));
+    stand.answer(round, Err(network()));
+    assert!(matches!(stand.report().unwrap().leave, LeaveOutcome::Unconfirmed(_)));
+    assert_eq!(stand.state(), MemberState::Left);
+}

@@ -76,6 +76,7 @@ pub(crate) fn failure_of(error: &ClientError) -> Failure {
         ClientError::Decode { .. } | ClientError::Frame { .. } | ClientError::Correlation { .. } => {
             Failure::Malformed(text)
         }
+        ClientError::Connect { .. } | ClientError::NoBroker { .. } => Failure::Unconnected(text),
         _ => Failure::Network(text),
     }
 }
