@@ -59,6 +59,12 @@ fn members() -> Vec<Box<dyn ErasedEvent>> {
         MemberEvent::PartitionFailed { member: member(), partition: partition(), reason: text() },
         MemberEvent::WorkerRestarted { member: member(), partition: partition(), failures: 1, wait: SECOND },
         MemberEvent::UnreadableBlob { member: member(), member_id: text(), reason: text() },
+        MemberEvent::WorkerStuck {
+            member: member(),
+            partition: TopicPartition::new("orders", 0),
+            offset: 7,
+            duration: std::time::Duration::from_secs(300),
+        },
         MemberEvent::StaticMembershipUnsupported { member: member(), version: 4 },
         MemberEvent::RebalanceStorm { member: member(), generations: 5 },
         MemberEvent::Closed { member: member(), report: CloseReport::default() },

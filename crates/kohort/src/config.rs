@@ -98,6 +98,7 @@ pub(crate) struct Config {
     pub(crate) worker_max_restarts: u32,
     pub(crate) worker_restart_window: Duration,
     pub(crate) close_timeout: Duration,
+    pub(crate) max_processing_time: Duration,
     pub(crate) runtime: MembershipRuntime,
     pub(crate) members: usize,
     pub(crate) instance_id: Option<InstanceId>,
@@ -127,6 +128,7 @@ impl Config {
             worker_max_restarts: 3,
             worker_restart_window: Duration::from_secs(30),
             close_timeout: Duration::from_secs(30),
+            max_processing_time: Duration::from_secs(300),
             runtime: MembershipRuntime::default(),
             members: 1,
             instance_id: None,
@@ -194,6 +196,7 @@ impl Config {
             ("retry.backoff.max.ms", membership.backoff.max),
             ("crash_rejoin_window", membership.crash_rejoin_window),
             ("worker_restart_window", self.worker_restart_window),
+            ("max_processing_time", self.max_processing_time),
         ] {
             if value.is_zero() {
                 return Err(invalid(setting, format!("{value:?}"), "must be longer than zero"));

@@ -191,6 +191,18 @@ pub enum MemberEvent {
         /// What is wrong.
         reason: String,
     },
+    /// A handler has had a record, or a batch, in hand for longer than `max_processing_time`; it is aborted, and its
+    /// worker starts again with it. Told once a minute at the most for each partition.
+    WorkerStuck {
+        /// The member.
+        member: MemberName,
+        /// The partition.
+        partition: TopicPartition,
+        /// The record in hand.
+        offset: i64,
+        /// For how long.
+        duration: Duration,
+    },
     /// A worker failed and was started again.
     WorkerRestarted {
         /// The member.
@@ -261,6 +273,7 @@ impl MemberEvent {
             | CommitFailed { member, .. }
             | OffsetReset { member, .. }
             | PartitionFailed { member, .. }
+            | WorkerStuck { member, .. }
             | WorkerRestarted { member, .. }
             | UnreadableBlob { member, .. }
             | StaticMembershipUnsupported { member, .. }
@@ -292,6 +305,7 @@ impl Event for MemberEvent {
             CommitFailed { .. } => "kohort.member.commit_failed",
             OffsetReset { .. } => "kohort.member.offset_reset",
             PartitionFailed { .. } => "kohort.member.partition_failed",
+            WorkerStuck { .. } => "kohort.member.worker_stuck",
             WorkerRestarted { .. } => "kohort.member.worker_restarted",
             UnreadableBlob { .. } => "kohort.member.unreadable_blob",
             StaticMembershipUnsupported { .. } => "kohort.member.static_membership_unsupported",
@@ -336,7 +350,9 @@ impl Event for MemberEvent {
                 visit(Label::Topic, &partition.topic);
                 visit(Label::Kind, policy);
             }
-            PartitionFailed { partition, .. } | WorkerRestarted { partition, .. } => {
+            PartitionFailed { partition, .. }
+            | WorkerRestarted { partition, .. }
+            | WorkerStuck { partition, .. } => {
                 visit(Label::Topic, &partition.topic);
             }
             Closed { report, .. } => visit(Label::Result, if report.forced { "forced" } else { "clean" }),
@@ -386,6 +402,11 @@ impl Event for MemberEvent {
                 visit("partition", partition);
                 visit("reason", reason);
             }
+            WorkerStuck { partition, offset, duration, .. } => {
+                visit("partition", partition);
+                visit("offset", offset);
+                visit("in_hand_ms", &duration.as_millis());
+            }
             WorkerRestarted { partition, failures, wait, .. } => {
                 visit("partition", partition);
                 visit("failures", failures);
@@ -416,6 +437,7 @@ impl Event for MemberEvent {
             | Lost { .. }
             | CommitFailed { .. }
             | PartitionFailed { .. }
+            | WorkerStuck { .. }
             | WorkerRestarted { .. }
             | UnreadableBlob { .. }
             | StaticMembershipUnsupported { .. }

@@ -6,12 +6,14 @@
 //! | `Input` | to the core: answers, beats, workers' reports |
 //! | `Delegate` | a heartbeat or the partitions supervisor started or ended: remembered, told to the core |
 //! | `Timer` | the core's deadline |
+//! | `Look` | a worker whose handler has its record for too long is told of and aborted |
 //! | `Commit` | to the core; the waiter is told when the offset is committed, or dropped with the generation |
 //! | `Prepare` | the tree is to shut down: closes the membership, then lets the shutdown go on |
 
 mod ask;
 mod notice;
 mod partitions;
+mod stuck;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
@@ -55,6 +57,7 @@ pub(crate) enum ManagerMessage {
     Input(Input),
     Delegate(DelegateNotice),
     Timer,
+    Look,
     Commit(CommitWaiter),
     Prepare(PrepareRequest),
 }
@@ -90,6 +93,9 @@ pub(crate) struct State {
     asking: HashMap<u64, AbortHandle>,
     asked: notice::Asked,
     timer: Option<(Instant, JoinHandle<()>)>,
+    looking: JoinHandle<()>,
+    /// When the stuck worker of a partition was last told of.
+    told_stuck: HashMap<TopicPartition, Instant>,
     waiters: Vec<CommitWaiter>,
     reachable: Option<bool>,
     closing: Option<PrepareDone>,
@@ -101,6 +107,7 @@ impl State {
     /// Explicitly, not by a guard: after a kill the state lives on for a moment in the supervisor's mailbox.
     fn cancel_all(&mut self) {
         self.asking.drain().for_each(|(_, question)| question.abort());
+        self.looking.abort();
         if let Some((_, timer)) = self.timer.take() {
             timer.abort();
         }
@@ -127,7 +134,7 @@ impl Actor for Manager {
         arguments: Self::Arguments,
     ) -> Result<State, ActorProcessingErr> {
         let ManagerArguments { incarnation, client, root, factory, table } = arguments;
-        let config = &incarnation.config;
+        let config = incarnation.config.clone();
         let seed = config.seed.unwrap_or_else(|| RandomState::new().hash_one(myself.get_id()));
         let seed = seed ^ (incarnation.name.index as u64).rotate_left(32);
         let membership = MembershipConfig {
@@ -149,6 +156,8 @@ impl Actor for Manager {
             asking: HashMap::new(),
             asked: notice::Asked::default(),
             timer: None,
+            looking: stuck::look(config.max_processing_time, myself.clone()),
+            told_stuck: HashMap::new(),
             waiters: Vec::new(),
             reachable: None,
             closing: None,
@@ -167,6 +176,10 @@ impl Actor for Manager {
             ManagerMessage::Timer => {
                 state.timer = None;
                 Input::Deadline
+            }
+            ManagerMessage::Look => {
+                state.look_for_stuck_workers()?;
+                return Ok(());
             }
             ManagerMessage::Commit(waiter) => {
                 let current = state.core.counts_worker(waiter.generation);

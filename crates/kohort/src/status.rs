@@ -126,8 +126,18 @@ impl Slot {
 
     pub(crate) fn set_position(&self, position: i64) {
         self.position.store(position, Ordering::Release);
+        self.touch();
+    }
+
+    fn touch(&self) {
         let since = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.progress.store(since, Ordering::Relaxed);
+    }
+
+    /// How long the handler has had the record in hand; `None` while it has none.
+    pub(crate) fn in_hand(&self) -> Option<Duration> {
+        let progress = Duration::from_millis(self.progress.load(Ordering::Relaxed));
+        self.is_handling().then(|| self.born.elapsed().saturating_sub(progress))
     }
 
     pub(crate) fn is_handling(&self) -> bool {
@@ -135,6 +145,9 @@ impl Slot {
     }
 
     pub(crate) fn set_handling(&self, handling: bool) {
+        if handling {
+            self.touch();
+        }
         self.handling.store(handling, Ordering::Release);
     }
 

@@ -189,6 +189,14 @@ impl ConsumerGroupBuilder {
         })
     }
 
+    /// How long a handler may take for one record, or one batch. One that takes longer is told of
+    /// ([`MemberEvent::WorkerStuck`](crate::MemberEvent::WorkerStuck)) and aborted; its worker starts again with that
+    /// record. Stands in for `max.poll.interval.ms`, whose default of 5 min it has; here the member stays in the
+    /// group, and its other partitions go on.
+    pub fn max_processing_time(self, time: Duration) -> Self {
+        self.with(|config| config.max_processing_time = time)
+    }
+
     /// How long a close may take that sets no timeout of its own. Default 30 s.
     pub fn close_timeout(self, timeout: Duration) -> Self {
         self.with(|config| config.close_timeout = timeout)

@@ -23,9 +23,24 @@ use crate::worker::{WorkerArguments, WorkerMessage};
 const ORDERS: usize = 16;
 
 pub(super) enum Order {
-    Start { workers: Vec<NewWorker> },
-    Drain { round: u64, partitions: Vec<TopicPartition>, within: Duration },
-    Release { round: u64, partitions: Vec<TopicPartition>, hook: Hook, within: Duration },
+    Start {
+        workers: Vec<NewWorker>,
+    },
+    /// The worker's handler is aborted; its supervisor starts it again.
+    Abort {
+        partition: TopicPartition,
+    },
+    Drain {
+        round: u64,
+        partitions: Vec<TopicPartition>,
+        within: Duration,
+    },
+    Release {
+        round: u64,
+        partitions: Vec<TopicPartition>,
+        hook: Hook,
+        within: Duration,
+    },
 }
 
 pub(super) struct NewWorker {
@@ -137,6 +152,16 @@ impl Arm {
                         self.tell(Input::WorkersGaveUp { partition: Some(partition), cause });
                         break;
                     }
+                }
+                return;
+            }
+            Order::Abort { partition } => {
+                let id = crate::worker::child_id(&partition);
+                let children = self.supervisor.which_children().await.unwrap_or_default();
+                if let Some(cell) =
+                    children.into_iter().find(|child| child.id == id).and_then(|child| child.cell)
+                {
+                    cell.kill();
                 }
                 return;
             }

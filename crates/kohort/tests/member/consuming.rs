@@ -283,3 +283,52 @@ async fn d_04_a_commit_from_a_handler_is_answered_at_once_even_while_draining() 
     assert!(!report.forced);
     assert_eq!(committed(&broker, 1)[&0], 20);
 }
+
+/// Never comes back from the first record of partition 0, the first time.
+struct StuckOnce {
+    seen: Seen,
+    left: Arc<AtomicUsize>,
+}
+
+impl Handler for StuckOnce {
+    type Error = Infallible;
+
+    async fn handle(&mut self, record: Record<'_>, cx: &mut Context) -> Result<(), Infallible> {
+        let spent = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if cx.partition().partition == 0 && record.offset == 3 && spent.is_ok() {
+            std::future::pending::<()>().await;
+        }
+        self.seen.push(cx, record.offset);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_10_and_c_reb_07_a_handler_that_never_returns_is_told_of_aborted_and_started_again() {
+    let broker = broker(2).await;
+    for partition in 0..2 {
+        for n in 0..10 {
+            broker.produce_to(TOPIC, partition, Some(b"key"), Some(format!("{n}").as_bytes())).await.unwrap();
+        }
+    }
+    let (seen, left) = (Seen::default(), Arc::new(AtomicUsize::new(usize::MAX)));
+    let group = {
+        let (seen, left) = (seen.clone(), left.clone());
+        group(&broker)
+            .max_processing_time(secs(5))
+            .handler(move |_| StuckOnce { seen: seen.clone(), left: left.clone() })
+            .build()
+            .unwrap()
+    };
+    let mut events = group.events();
+    let begun = tokio::time::Instant::now();
+    let member = group.start().await.unwrap();
+    let stuck = until(&mut events, |event| matches!(event, MemberEvent::WorkerStuck { .. })).await;
+    assert!(matches!(stuck, MemberEvent::WorkerStuck { offset: 3, .. }), "{stuck:?}");
+    assert!(begun.elapsed() >= secs(5) && begun.elapsed() < secs(6), "{:?}", begun.elapsed());
+    assert_eq!(seen.len(), 13, "the other partition goes on");
+    left.store(0, Ordering::SeqCst);
+    eventually("the record is handled in the end", || seen.counts().len() == 20).await;
+    assert!(seen.counts().values().all(|count| *count == 1));
+    assert_eq!(member.status().generation, 1, "and the member never left the group");
+}
