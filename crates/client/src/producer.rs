@@ -1,7 +1,7 @@
 //! A small producer: acks from all replicas, idempotent where the broker can (KIP-98), in batches. It serves
 //! the command and the tests; it is no stand-in for a producer tuned for throughput.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -359,9 +359,14 @@ impl Producer {
                 let timeout = self.config.request_timeout.min(left);
                 match self.client.call(&address, &request, timeout).await {
                     Ok(answer) => {
+                        // One answer to one batch: what is named twice, or was not sent, is passed over.
+                        let mut unanswered: BTreeSet<&TopicPartition> = partitions.iter().collect();
                         for topic in answer.topics {
                             for produced in topic.partitions {
                                 let partition = TopicPartition::new(topic.name.as_str(), produced.partition);
+                                if !unanswered.remove(&partition) {
+                                    continue;
+                                }
                                 let offset = match produced.error {
                                     ErrorCode::None => {
                                         Some(produced.base_offset).filter(|offset| *offset >= 0)
@@ -415,7 +420,7 @@ impl Producer {
             }
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(Duration::from_secs(1));
-            let topics: std::collections::BTreeSet<String> =
+            let topics: BTreeSet<String> =
                 pending.keys().map(|partition| partition.topic.to_string()).collect();
             let topics: Vec<String> = topics.into_iter().collect();
             let left = deadline.saturating_duration_since(Instant::now());
