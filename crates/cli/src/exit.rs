@@ -104,3 +104,17 @@ pub(crate) fn log_to_stderr() {
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kohort::TerminalReason;
+
+    #[test]
+    fn a_crash_loop_ends_with_5_and_any_other_terminal_reason_with_4() {
+        let crash_loop = TerminalReason::CrashLoop { cause: "killed".into(), crashes: 4 };
+        assert_eq!(CliError::Terminal(crash_loop).code(), ExitCode::from(5));
+        let crashed = TerminalReason::Crashed { what: "a panic".into() };
+        assert_eq!(CliError::Terminal(crashed).code(), ExitCode::from(4));
+    }
+}

@@ -1,9 +1,14 @@
 //! Ctrl-C and SIGTERM: the first asks the command to end cleanly, the second ends it at once.
 
+use std::time::{Duration, Instant};
+
 use tokio::sync::watch;
 
 use crate::exit::CliError;
 use crate::style;
+
+/// A signal that follows so closely is the same one, sent to the process and to its group, as timeout(1) does.
+const SAME: Duration = Duration::from_millis(200);
 
 /// Tells whether a stop was asked for.
 #[derive(Clone)]
@@ -28,6 +33,7 @@ pub(crate) fn listen() -> Result<Stop, CliError> {
         signal(SignalKind::terminate()).map_err(|error| CliError::io("listening for SIGTERM", error))?
     };
     tokio::spawn(async move {
+        let mut first = None;
         loop {
             #[cfg(unix)]
             tokio::select! {
@@ -38,7 +44,8 @@ pub(crate) fn listen() -> Result<Stop, CliError> {
             if tokio::signal::ctrl_c().await.is_err() {
                 return;
             }
-            if tell.send_replace(true) {
+            let asked = *first.get_or_insert_with(Instant::now);
+            if tell.send_replace(true) && asked.elapsed() > SAME {
                 style::say("stopped at once by a second signal");
                 std::process::exit(130);
             }

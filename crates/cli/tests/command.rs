@@ -261,6 +261,22 @@ fn a_close_that_cannot_finish_is_forced_and_says_so_with_6() {
     assert!(ended.stderr.contains("forced") && ended.stderr.contains("t-0"), "{}", ended.stderr);
 }
 
+/// Symptom: under timeout(1), which signals the process and its group, a consumer ended without a commit.
+#[cfg(target_os = "linux")]
+#[test]
+fn one_signal_that_comes_twice_is_one() {
+    let broker = BrokerProcess::start(&["--topic", "t:1"]);
+    for round in 0..5 {
+        let arguments = ["consume", "--bootstrap-server", &broker.address, "--group", "g", "--topic", "t"];
+        let mut consumer = Running::start(&[&arguments[..], &["--from", "earliest"]].concat());
+        produce(&broker, format!("{round}\n").as_bytes(), &[]);
+        assert_eq!(consumer.line(), round.to_string());
+        consumer.signal();
+        let ended = consumer.stop();
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    }
+}
+
 #[test]
 fn a_second_signal_ends_at_once() {
     let broker = BrokerProcess::start(&["--topic", "t:1"]);
