@@ -18,6 +18,12 @@ pub(crate) use instance::InstanceId;
 
 use crate::error::ConfigError;
 
+/// No span is longer: Kafka's are 32-bit milliseconds, and a sum of two stays within what clocks can tell.
+pub(crate) const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
+
+/// Members in one process beyond this are a slip of the hand.
+const MOST_MEMBERS: usize = 10_000;
+
 /// Where a partition starts that has no committed offset, or whose offset is gone (`auto.offset.reset`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -182,7 +188,7 @@ impl Config {
         if let Some(instance_id) = &self.instance_id {
             instance_id.check(self.members)?;
         }
-        for (setting, value) in [
+        let spans = [
             ("session.timeout.ms", session),
             ("heartbeat.interval.ms", self.heartbeat_interval),
             ("rebalance.timeout.ms", membership.rebalance_timeout),
@@ -197,11 +203,17 @@ impl Config {
             ("crash_rejoin_window", membership.crash_rejoin_window),
             ("worker_restart_window", self.worker_restart_window),
             ("max_processing_time", self.max_processing_time),
-        ] {
+        ];
+        for (setting, value) in spans {
             if value.is_zero() {
                 return Err(invalid(setting, format!("{value:?}"), "must be longer than zero"));
             }
-            if value.as_millis() > i32::MAX as u128 {
+        }
+        for (setting, value) in spans.into_iter().chain([
+            ("close_timeout", self.close_timeout),
+            ("session_timeout_padding", membership.session_timeout_padding),
+        ]) {
+            if value > LONGEST {
                 return Err(invalid(
                     setting,
                     format!("{value:?}"),
@@ -251,6 +263,9 @@ impl Config {
             if value == 0 {
                 return Err(invalid(setting, value, "must be at least 1"));
             }
+        }
+        if self.members > MOST_MEMBERS {
+            return Err(invalid("members", self.members, format!("must be no more than {MOST_MEMBERS}")));
         }
         for (setting, value) in [
             ("fetch.min.bytes", self.fetch_min_bytes),

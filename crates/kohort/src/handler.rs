@@ -123,7 +123,8 @@ impl Context {
         self.position
     }
 
-    /// Commits everything handled before the record in hand, and waits for the coordinator's word.
+    /// Commits everything handled before the record in hand, and waits for the coordinator's word. Where
+    /// nothing was handled and nothing committed before, there is nothing to commit.
     ///
     /// # Errors
     /// [`CommitError`]: the partition is lost, or no word came within the request timeout.
@@ -131,6 +132,9 @@ impl Context {
     /// # Cancel safety
     /// Dropping the future stops the waiting, not the commit.
     pub async fn commit(&mut self) -> Result<(), CommitError> {
+        if self.position < 0 {
+            return Ok(());
+        }
         let (confirm, confirmed) = oneshot::channel();
         self.report();
         let lost = || CommitError::Lost { partition: self.partition.clone(), generation: self.generation };

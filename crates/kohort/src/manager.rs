@@ -33,9 +33,10 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
-pub(crate) use self::ask::{failure_of, panic_text};
+pub(crate) use self::ask::{failure_of, panic_message, panic_text};
 use self::partitions::Partitions;
 
+use crate::config::LONGEST;
 use crate::error::{TerminalReason, WorkerFailed};
 use crate::fetch::FetchTable;
 use crate::heartbeat::{Armed, HeartbeatMessage};
@@ -288,7 +289,7 @@ impl State {
     /// The shutdown has a deadline of its own; the close has to be over before it, or be swept away with it.
     fn on_prepare(&mut self, request: PrepareRequest) -> Input {
         let options = self.incarnation.close_options();
-        let timeout = options.timeout_set().unwrap_or(self.incarnation.config.close_timeout);
+        let timeout = options.timeout_set().unwrap_or(self.incarnation.config.close_timeout).min(LONGEST);
         let now = Instant::now();
         let left = request.deadline.saturating_duration_since(now);
         let reserve = (left / 5).min(Duration::from_millis(500));

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::close::{CloseOptions, CloseReport};
-use crate::config::Config;
+use crate::config::{Config, LONGEST};
 use crate::error::{TerminalReason, WorkerFailed};
 use crate::event::{MemberEvent, MemberName};
 use crate::group::CLOSE_GRACE;
@@ -123,12 +123,20 @@ impl Incarnation {
         if self.root.set(root.clone()).is_err() {
             return;
         }
-        let incarnation = self.clone();
+        let conclusion = Conclusion(self.clone());
+        let ended = root.clone();
         tokio::spawn(async move {
-            let exit = root.ended().await;
-            let outcome = incarnation.conclude(&exit);
-            incarnation.outcome.send_replace(Some(outcome));
+            let exit = ended.ended().await;
+            conclusion.draw(&exit);
         });
+        if let Some(options) = *lock(&self.close_asked) {
+            self.request_shutdown(&root, options);
+        }
+    }
+
+    fn request_shutdown(&self, root: &SupervisorRef, options: CloseOptions) {
+        let timeout = options.timeout_set().unwrap_or(self.config.close_timeout);
+        root.request_shutdown(Some(timeout.min(LONGEST) + CLOSE_GRACE));
     }
 
     fn conclude(&self, exit: &ExitReason) -> Outcome {
@@ -191,6 +199,26 @@ impl Incarnation {
     }
 }
 
+/// Whoever waits for the end is told, also when the runtime goes away under the tree.
+struct Conclusion(Arc<Incarnation>);
+
+impl Conclusion {
+    fn draw(&self, exit: &ExitReason) {
+        let outcome = self.0.conclude(exit);
+        self.0.outcome.send_replace(Some(outcome));
+    }
+}
+
+impl Drop for Conclusion {
+    fn drop(&mut self) {
+        if !self.0.is_over() {
+            let what = "the runtime that it lived on is gone";
+            self.0.set_terminal(TerminalReason::Crashed { what: what.into() });
+            self.draw(&ExitReason::Aborted);
+        }
+    }
+}
+
 /// Reads the reason out of the exits of the tree.
 fn reason_of(exit: &ExitReason) -> TerminalReason {
     if let Some(reason) = exit.find::<TerminalReason>() {
@@ -245,9 +273,9 @@ impl MemberRef {
     }
 
     /// Closes it: no new handler call, the record in hand finishes, commit, `revoked`, LeaveGroup as the
-    /// options say, everything stops. Takes no longer than the timeout and a second. A second close, or one
-    /// after the end, gets the same report; one of a member that ended for a terminal reason gets an empty
-    /// one.
+    /// options say, everything stops. Takes no longer than the timeout and a second, or five if a handler blocks
+    /// its thread, which nothing can abort. A second close, or one after the end, changes nothing and gets the
+    /// same report; one of a member that ended for a terminal reason gets an empty one.
     ///
     /// # Cancel safety
     /// Dropping the future does not stop the close.
@@ -272,10 +300,13 @@ impl MemberRef {
     }
 
     fn ask_to_close(&self, options: CloseOptions) {
-        let timeout = options.timeout_set().unwrap_or(self.incarnation.config.close_timeout);
-        lock(&self.incarnation.close_asked).get_or_insert(options);
+        let mut asked = lock(&self.incarnation.close_asked);
+        if asked.is_some() {
+            return;
+        }
+        *asked = Some(options);
         if let Some(root) = self.incarnation.root.get() {
-            root.request_shutdown(Some(timeout + CLOSE_GRACE));
+            self.incarnation.request_shutdown(root, options);
         }
     }
 }

@@ -22,6 +22,7 @@ use kohort_supervisor::{ChildSpec, DelegateNotice, Shutdown, Supervisor, Supervi
 use kohort_telemetry::Hub;
 use ractor::{Actor, ActorCell, ActorProcessingErr};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use crate::config::MembershipRuntime;
 use crate::error::StartError;
@@ -52,34 +53,40 @@ pub(crate) async fn start(
                 None => builder.start().await?,
             };
             incarnation.set_root(root.clone());
-            Ok::<_, kohort_supervisor::StartError>(root)
+            Ok::<_, kohort_supervisor::StartError>(Unclaimed { root, claimed: false })
         }
     };
     let started = match incarnation.config.runtime {
         MembershipRuntime::Current => begin.await,
         MembershipRuntime::Dedicated => {
             let membership = runtime::dedicated().map_err(|error| StartError::Runtime(Arc::new(error)))?;
-            let task = AbortOnDrop(membership.spawn(begin));
-            task.finish()
-                .await
-                .map_err(|error| StartError::Runtime(Arc::new(std::io::Error::other(error))))?
+            // A task that is aborted too late keeps what it made; one that cannot hand it over drops it.
+            let (made, making) = oneshot::channel();
+            membership.spawn(async move { made.send(begin.await) });
+            making.await.map_err(|error| StartError::Runtime(Arc::new(std::io::Error::other(error))))?
         }
     };
-    Ok(started?)
+    Ok(started?.claim())
 }
 
-/// A start that nobody waits for any more does not happen.
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+/// A tree that nobody has yet: a start that is given up leaves nothing running.
+struct Unclaimed {
+    root: SupervisorRef,
+    claimed: bool,
+}
 
-impl<T> AbortOnDrop<T> {
-    async fn finish(mut self) -> Result<T, tokio::task::JoinError> {
-        (&mut self.0).await
+impl Unclaimed {
+    fn claim(mut self) -> SupervisorRef {
+        self.claimed = true;
+        self.root.clone()
     }
 }
 
-impl<T> Drop for AbortOnDrop<T> {
+impl Drop for Unclaimed {
     fn drop(&mut self) {
-        self.0.abort();
+        if !self.claimed {
+            self.root.request_shutdown(None);
+        }
     }
 }
 

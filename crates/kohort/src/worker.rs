@@ -3,6 +3,7 @@
 //! | message | effect |
 //! |---|---|
 //! | `Begin` | `assigned` hook, then the partition is given to the fetchers |
+//! | `Reset` | the chunks behind it start at this offset, by the reset policy |
 //! | `Deliver` | the chunk's records are handled; between any two of them it may stop |
 //! | `Drain` | reports what is handled; nothing more is |
 //! | `Release` | runs the hook and ends |
@@ -13,9 +14,12 @@
 pub(crate) mod consume;
 
 use std::error::Error;
+use std::future::Future;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use kohort_group::Input;
@@ -33,7 +37,7 @@ use crate::error::WorkerFailed;
 use crate::event::MemberEvent;
 use crate::fetch::{Chunk, FetchTable, Start};
 use crate::handler::Context;
-use crate::manager::ManagerMessage;
+use crate::manager::{ManagerMessage, panic_message};
 use crate::member::Incarnation;
 use crate::status::{Run, Slot};
 
@@ -85,6 +89,9 @@ pub(crate) struct WorkerArguments {
 
 pub(crate) enum WorkerMessage {
     Begin,
+    Reset {
+        offset: i64,
+    },
     Deliver(Chunk),
     /// `done` is dropped when it is.
     Drain {
@@ -128,6 +135,7 @@ where
         arguments: Self::Arguments,
     ) -> Result<State<C>, ActorProcessingErr> {
         arguments.slot.set_handling(false);
+        arguments.table.suspend(&arguments.partition);
         let failures = arguments.slot.starts.fetch_add(1, Ordering::Relaxed);
         let handler = (self.make)(&arguments.partition);
         if failures == 0 {
@@ -161,6 +169,7 @@ where
     ) -> Result<(), ActorProcessingErr> {
         match message {
             WorkerMessage::Begin => state.begin(myself).await?,
+            WorkerMessage::Reset { offset } => state.reset(offset),
             WorkerMessage::Deliver(chunk) => {
                 state.arguments.slot.set_handling(true);
                 let delivered = state.deliver(chunk).await;
@@ -196,11 +205,20 @@ impl<C: Consume> State<C> {
         Ok(())
     }
 
+    /// The reset policy gave the partition its start, which may lie before what was handled.
+    fn reset(&mut self, offset: i64) {
+        self.context.position = offset;
+        self.arguments.slot.set_position(offset);
+        let input = Input::PositionReset {
+            generation: self.arguments.run.generation,
+            partition: self.arguments.partition.clone(),
+            offset,
+        };
+        // A manager that is gone takes the workers with it.
+        let _ = self.arguments.manager.cast(ManagerMessage::Input(input));
+    }
+
     async fn deliver(&mut self, chunk: Chunk) -> Result<(), WorkerFailed> {
-        if self.context.position < 0 {
-            // The reset policy has spoken since the start.
-            self.context.position = self.arguments.slot.position().unwrap_or(-1);
-        }
         let config = &self.arguments.incarnation.config;
         let committed_only = config.isolation_level == IsolationLevel::ReadCommitted;
         let limit = config.max_decompressed_bytes;
@@ -254,9 +272,12 @@ impl<C: Consume> State<C> {
 
     async fn release(&mut self, hook: Hook) {
         self.report_if_known();
+        let (handler, context) = (&mut self.handler, &mut self.context);
+        // A panic here must not start the worker again: it would be given up a second time, or take the member
+        // with it.
         let ran = match hook {
-            Hook::Revoked => self.handler.revoked(&mut self.context).await,
-            Hook::Lost => self.handler.lost(&mut self.context).await,
+            Hook::Revoked => caught(handler.revoked(context)).await,
+            Hook::Lost => caught(handler.lost(context)).await,
         };
         if let Err(error) = ran {
             // The partition goes all the same: nobody could do anything about it any more.
@@ -285,14 +306,14 @@ impl<C: Consume> State<C> {
     }
 }
 
-/// The reset policy gave the partition its start.
-pub(crate) fn position_reset(arguments: &WorkerArguments, offset: i64) {
-    arguments.slot.set_position(offset);
-    let input = Input::PositionReset {
-        generation: arguments.run.generation,
-        partition: arguments.partition.clone(),
-        offset,
-    };
-    // A manager that is gone takes the workers with it.
-    let _ = arguments.manager.cast(ManagerMessage::Input(input));
+/// A panic of the future as its error.
+async fn caught(
+    hook: impl Future<Output = Result<(), Box<dyn Error + Send + Sync>>>,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let mut hook = std::pin::pin!(hook);
+    std::future::poll_fn(|cx| {
+        catch_unwind(AssertUnwindSafe(|| hook.as_mut().poll(cx)))
+            .unwrap_or_else(|panic| Poll::Ready(Err(panic_message(panic).into())))
+    })
+    .await
 }

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::convert::Infallible;
+use std::future::Future;
+use std::task::Poll;
 use std::time::Duration;
 
 use kohort::{AutoOffsetReset, ConsumerGroup, Context, Handler, MemberEvent, Record};
@@ -63,6 +65,41 @@ fn d_07_a_handler_that_blocks_the_only_thread_for_three_session_timeouts_costs_n
         let gap = beats.windows(2).map(|pair| pair[1].at - pair[0].at).max().unwrap();
         assert!(gap < Duration::from_millis(900), "the longest pause between two beats was {gap:?}");
         member.close(kohort::CloseOptions::timeout(Duration::from_secs(5))).await;
+    });
+}
+
+/// Symptom: a member that joins the group, owned by nobody.
+#[test]
+fn a_start_that_is_dropped_leaves_nothing_running() {
+    let brokers = tokio::runtime::Runtime::new().unwrap();
+    let broker = brokers.block_on(async {
+        Broker::builder().listen("127.0.0.1:0").topic("orders", 1).start().await.unwrap()
+    });
+    let handlers = tokio::runtime::Runtime::new().unwrap();
+    let group = ConsumerGroup::builder("orders-service", ["orders"])
+        .bootstrap_servers(broker.bootstrap_servers())
+        .handler(kohort::handler_fn(|_| async { Ok::<(), Infallible>(()) }))
+        .build()
+        .unwrap();
+    handlers.block_on(async {
+        {
+            let mut start = std::pin::pin!(group.start());
+            std::future::poll_fn(|cx| {
+                let polled = start.as_mut().poll(cx);
+                assert!(polled.is_pending(), "the other runtime starts it");
+                Poll::Ready(())
+            })
+            .await;
+            // Not awaited any more, while the tree comes up on the other runtime.
+            while broker.requests(ApiKey::JoinGroup).is_empty() {
+                std::thread::yield_now();
+            }
+        }
+        for member in group.running() {
+            let ended = tokio::time::timeout(Duration::from_secs(20), member.ended()).await;
+            assert!(ended.expect("it closes").is_ok());
+        }
+        assert!(group.running().is_empty());
     });
 }
 

@@ -3,6 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "member/abused.rs"]
+mod abused;
+#[path = "member/answers.rs"]
+mod answers;
 #[path = "member/closing.rs"]
 mod closing;
 #[path = "member/consuming.rs"]

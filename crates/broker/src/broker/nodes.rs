@@ -32,10 +32,10 @@ impl Broker {
         self.shared.view(|node| Some(node.topics.partition(topic, partition)?.leader))
     }
 
-    /// Makes this node the coordinator of a group, and of all groups in the same one of Kafka's 50 partitions. As on
-    /// Kafka: what waits for an answer gets NOT_COORDINATOR; a stable group goes on there, each member with a full
-    /// session; a group in the middle of a rebalance comes back without members. Moving it to where it is loads it
-    /// anew.
+    /// Makes this node the coordinator of a group, and of all groups in the same one of Kafka's 50 partitions. What
+    /// waits for an answer gets NOT_COORDINATOR; a stable group goes on there, each member with a full session, as on
+    /// Kafka. A group in the middle of a rebalance comes back without members; Kafka would go back to its last
+    /// complete generation. Moving it to where it is loads it anew.
     ///
     /// # Errors
     /// [`BrokerError::NoSuchNode`] if there is no such node or it is stopped.

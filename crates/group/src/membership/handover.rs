@@ -142,8 +142,13 @@ impl Membership {
     }
 
     pub(super) fn advance_handover(&mut self, now: Instant, fx: &mut Effects) {
-        if !self.handover.as_ref().is_some_and(|handover| handover.step == Step::Committing) {
-            return;
+        match self.handover.as_ref().map(|handover| handover.step) {
+            Some(Step::Committing) => {}
+            // The record in hand may wait for the commit that it asked for.
+            Some(Step::Draining) if self.committing.asked && self.ledger.is_dirty() => {
+                return self.commit_now(now, fx);
+            }
+            _ => return,
         }
         let left = |handover: &Handover| self.ledger.is_dirty_in(&handover.partitions);
         if self.handover.as_ref().is_some_and(left) {
@@ -153,9 +158,13 @@ impl Membership {
         }
     }
 
-    /// Is a handover waiting for its commit?
+    /// Is a handover waiting for a commit?
     pub(super) fn handover_commits(&self) -> bool {
-        self.handover.as_ref().is_some_and(|handover| handover.step == Step::Committing)
+        self.handover.as_ref().is_some_and(|handover| match handover.step {
+            Step::Draining => self.committing.asked,
+            Step::Committing => true,
+            Step::Releasing => false,
+        })
     }
 
     fn begin_committing(&mut self, now: Instant, fx: &mut Effects) {

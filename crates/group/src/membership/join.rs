@@ -133,9 +133,7 @@ impl Membership {
                 self.on_joined(response, now, fx);
             }
             (Open::LeaderMetadata, Ok(Answer::PartitionCounts(counts))) => {
-                if let Some(leadership) = &mut self.leadership {
-                    leadership.counts = Some(counts);
-                }
+                self.on_leader_metadata(counts, now, fx);
             }
             (Open::Sync, Ok(Answer::Synced(response))) => self.on_synced(response, now, fx),
             (Open::Offsets, Ok(Answer::Offsets(response))) => self.on_offsets(response, now, fx),
@@ -176,7 +174,8 @@ impl Membership {
                 self.lose_coordinator(Some(GroupApi::SyncGroup), reason, now, fx);
             }
             Open::LeaderMetadata => self.pace(None, reason, now, fx),
-            Open::Offsets => self.lose_coordinator(Some(GroupApi::OffsetFetch), reason, now, fx),
+            // Whether the coordinator is there is the heart's to find out.
+            Open::Offsets => self.pace(Some(GroupApi::OffsetFetch), reason, now, fx),
             Open::Leave => {}
         }
     }
@@ -249,7 +248,6 @@ impl Membership {
         self.generation = response.generation;
         self.protocol_name = response.protocol_name;
         self.heartbeat.last_good = Some(now);
-        self.lookup.backoff.reset();
         fx.push(Effect::Notice(Notice::Joined {
             generation: self.generation,
             member_id: self.member_id.clone(),
@@ -380,14 +378,14 @@ impl Membership {
         self.previous = (self.assignment.iter().cloned().collect(), self.generation);
         self.awaiting_offsets = self.assignment.difference(&self.owned).cloned().collect();
         let moved: BTreeSet<_> = self.owned.difference(&self.assignment).cloned().collect();
-        self.joining.reset();
+        if self.awaiting_offsets.is_empty() {
+            self.joining.reset();
+        }
+        self.lookup.backoff.reset();
         self.heartbeat.last_good = Some(now);
         self.complete_by = self.may_be_incomplete().then(|| now + self.config.rebalance_timeout);
         if let Some(leadership) = &mut self.leadership {
-            // Without an assignment of its own it has nothing to compare with: it looks at once.
-            let wait =
-                if leadership.counts.is_some() { self.config.metadata_max_age } else { Duration::ZERO };
-            leadership.watch_at = Some(now + wait);
+            leadership.watch_at = Some(now + leadership.wait(&self.config));
         }
         fx.push(Effect::Notice(Notice::Synced { generation: self.generation }));
         fx.push(Effect::Notice(Notice::Assigned {
@@ -403,7 +401,13 @@ impl Membership {
     }
 
     /// The first rejoin after a good generation follows at once; those after it are paced.
-    fn pace_after_first(&mut self, api: GroupApi, code: ErrorCode, now: Instant, fx: &mut Effects) {
+    pub(super) fn pace_after_first(
+        &mut self,
+        api: GroupApi,
+        code: ErrorCode,
+        now: Instant,
+        fx: &mut Effects,
+    ) {
         let first = self.joining.attempt() == 0;
         self.pace(Some(api), code.to_string(), now, fx);
         if first {

@@ -1,7 +1,7 @@
 //! The leader's duties: the members' subscriptions, the assignment, the watch over the topics.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kohort_protocol::TopicPartition;
 use kohort_protocol::consumer::{Assignment, Subscription};
@@ -9,7 +9,10 @@ use kohort_protocol::messages::{JoinMember, MemberAssignment};
 use kohort_protocol::sticky::StickyUserData;
 
 use super::join::BLOB_VERSION;
-use super::{Answer, Effect, Effects, Failure, MemberState, Membership, Notice, Question, RejoinReason};
+use super::{
+    Answer, Effect, Effects, Failure, MemberState, Membership, MembershipConfig, Notice, Question,
+    RejoinReason,
+};
 use crate::assignor::{self, Assignor, MemberSubscription};
 use crate::verdict::Forget;
 
@@ -25,14 +28,38 @@ pub(super) struct Leadership {
     pub(super) counts: Option<BTreeMap<String, i32>>,
     /// Topics that were missing the last time it looked: missing again, they are gone.
     missing: BTreeSet<String>,
+    /// Looks for the counts that found a topic missing.
+    looks: u8,
     pub(super) asked: Option<u64>,
     pub(super) watch_at: Option<Instant>,
 }
+
+/// A topic that is missing so often in a row is left out of the assignment. Fewer may be a passing error, and to
+/// leave it out then would take its partitions from everybody.
+const LOOKS: u8 = 3;
 
 impl Membership {
     pub(super) fn leadership_deadline(&self) -> Option<Instant> {
         let leadership = self.leadership.as_ref().filter(|_| self.state == MemberState::Stable)?;
         if leadership.asked.is_some() { None } else { leadership.watch_at }
+    }
+
+    pub(super) fn on_leader_metadata(
+        &mut self,
+        counts: BTreeMap<String, i32>,
+        now: Instant,
+        fx: &mut Effects,
+    ) {
+        let Some(leadership) = &mut self.leadership else { return };
+        let missing = leadership.topics.iter().find(|topic| !counts.contains_key(*topic));
+        leadership.looks += 1;
+        match missing {
+            Some(topic) if leadership.looks < LOOKS => {
+                let reason = format!("the topic {topic} could not be looked up");
+                self.pace(None, reason, now, fx);
+            }
+            _ => leadership.counts = Some(counts),
+        }
     }
 
     /// The leader looks now and then whether topics grew.
@@ -55,10 +82,11 @@ impl Membership {
     ) {
         let Some(leadership) = &mut self.leadership else { return };
         leadership.asked = None;
-        leadership.watch_at = Some(now + self.config.metadata_max_age);
+        leadership.watch_at = Some(now + leadership.wait(&self.config).max(self.config.backoff.initial));
         let Ok(Answer::PartitionCounts(seen)) = answer else { return };
         let Some(known) = &leadership.counts else {
             leadership.counts = Some(seen);
+            leadership.watch_at = Some(now + leadership.wait(&self.config));
             return;
         };
         let absent: BTreeSet<String> =
@@ -103,8 +131,21 @@ impl Leadership {
             incomplete: false,
             counts: None,
             missing: BTreeSet::new(),
+            looks: 0,
             asked: None,
             watch_at: None,
+        }
+    }
+
+    /// Until it looks again. Without an assignment of its own it has nothing to compare with: it looks at once.
+    /// A topic that it could not look up may only have had a passing error: it looks soon.
+    pub(super) fn wait(&self, config: &MembershipConfig) -> Duration {
+        match &self.counts {
+            None => Duration::ZERO,
+            Some(counts) if self.topics.iter().all(|topic| counts.contains_key(topic)) => {
+                config.metadata_max_age
+            }
+            Some(_) => config.backoff.max.min(config.metadata_max_age),
         }
     }
 

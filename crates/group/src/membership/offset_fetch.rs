@@ -89,7 +89,10 @@ impl Membership {
         let api = GroupApi::OffsetFetch;
         match verdict(api, code) {
             Verdict::FindCoordinator => self.lose_coordinator(Some(api), code.to_string(), now, fx),
-            Verdict::Rejoin(forget) => self.rejoin(reason_of(forget), forget, now, fx),
+            Verdict::Rejoin(forget) => {
+                self.rejoin(reason_of(forget), forget, now, fx);
+                self.pace_after_first(api, code, now, fx);
+            }
             Verdict::Fenced => self.terminate(TerminalCause::FencedInstanceId, now, fx),
             Verdict::Unauthorized => self.terminate(TerminalCause::GroupAuthorizationFailed, now, fx),
             Verdict::Refused => self.refused(api, code, String::new(), now, fx),

@@ -212,7 +212,8 @@ impl ConsumerGroupBuilder {
         self.with(|config| config.max_decompressed_bytes = bytes)
     }
 
-    /// The most fetched bytes that wait for this member's workers. Default 64 MiB.
+    /// The most fetched bytes that wait for this member's workers. Default 64 MiB. A single Fetch asks for a
+    /// sixteenth of it, or `fetch.max.bytes` if that is less; a batch that is larger still comes whole.
     pub fn max_buffered_bytes(self, bytes: usize) -> Self {
         self.with(|config| config.max_buffered_bytes = bytes)
     }

@@ -3,7 +3,7 @@
 //! Partitions that get room while a Fetch is out do not wait for it: they go with the next, beside it, up to a
 //! bound. A Fetch is a task of its own, on a connection of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use kohort_protocol::{ErrorCode, TopicPartition};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::table::{FetchTable, Ready};
+use super::table::{FetchTable, Ready, Reservation};
 use crate::event::MemberEvent;
 use crate::member::Incarnation;
 
@@ -39,11 +39,11 @@ impl Fetcher {
             changes.mark_unchanged();
             let mut next = None;
             if fetches.len() < MAX_FETCHES {
-                let (ready, later) = self.table.take_ready(self.node_id, Instant::now());
+                let (taken, later) = self.table.take_ready(self.node_id, fetches.is_empty(), Instant::now());
                 next = later;
-                if !ready.is_empty() {
+                if let Some((ready, room)) = taken {
                     let fetcher = self.clone();
-                    fetches.spawn(async move { fetcher.fetch(ready).await });
+                    fetches.spawn(async move { fetcher.fetch(ready, room).await });
                     continue;
                 }
             }
@@ -66,11 +66,17 @@ impl Fetcher {
         }
     }
 
-    async fn fetch(&self, ready: Vec<Ready>) {
+    /// The broker fills its answer in the order of the request: who waits longest stands first.
+    async fn fetch(&self, ready: Vec<Ready>, room: Reservation) {
         let config = &self.incarnation.config;
-        let mut topics: BTreeMap<&str, Vec<FetchPartition>> = BTreeMap::new();
+        let mut topics: Vec<FetchTopic> = Vec::new();
+        let mut places: HashMap<&str, usize> = HashMap::new();
         for ready in &ready {
-            topics.entry(&ready.partition.topic).or_default().push(FetchPartition {
+            let place = *places.entry(&ready.partition.topic).or_insert(topics.len());
+            if place == topics.len() {
+                topics.push(FetchTopic { name: ready.partition.topic.to_string(), partitions: Vec::new() });
+            }
+            topics[place].partitions.push(FetchPartition {
                 partition: ready.partition.partition,
                 current_leader_epoch: ready.leader_epoch,
                 fetch_offset: ready.offset,
@@ -82,14 +88,11 @@ impl Fetcher {
             replica_id: -1,
             max_wait_ms: i32::try_from(config.fetch_max_wait.as_millis()).unwrap_or(i32::MAX),
             min_bytes: config.fetch_min_bytes,
-            max_bytes: config.fetch_max_bytes,
+            max_bytes: i32::try_from(room.bytes).unwrap_or(i32::MAX).min(config.fetch_max_bytes),
             isolation_level: config.isolation_level.code(),
             session_id: 0,
             session_epoch: -1,
-            topics: topics
-                .into_iter()
-                .map(|(name, partitions)| FetchTopic { name: name.to_owned(), partitions })
-                .collect(),
+            topics,
             forgotten: Vec::new(),
             rack_id: String::new(),
         };
@@ -147,7 +150,9 @@ impl Fetcher {
 
     fn refused(&self, ready: Ready, code: ErrorCode) {
         match code {
-            ErrorCode::OffsetOutOfRange => self.table.out_of_range(&ready.partition, ready.token),
+            ErrorCode::OffsetOutOfRange => {
+                self.table.out_of_range(&ready.partition, ready.token, Instant::now())
+            }
             ErrorCode::NotLeaderOrFollower
             | ErrorCode::UnknownTopicOrPartition
             | ErrorCode::LeaderNotAvailable

@@ -14,7 +14,6 @@ use super::fetcher::Fetcher;
 use super::table::FetchTable;
 use crate::event::MemberEvent;
 use crate::member::Incarnation;
-use crate::worker;
 
 pub(super) struct Leaders {
     pub(super) incarnation: Arc<Incarnation>,
@@ -143,8 +142,7 @@ impl Leaders {
     }
 
     fn set_start(&self, partition: &TopicPartition, token: u64, offset: i64) {
-        let Some((arguments, from)) = self.table.set_start(partition, token, offset) else { return };
-        worker::position_reset(&arguments, offset);
+        let Some(from) = self.table.set_start(partition, token, offset) else { return };
         self.incarnation.emit(MemberEvent::OffsetReset {
             member: self.incarnation.name.clone(),
             partition: partition.clone(),

@@ -18,11 +18,17 @@ use tokio::time::Instant;
 
 use crate::worker::{WorkerArguments, WorkerMessage};
 
+/// This part of the buffer is one Fetch's to fill: enough to be quick, and the others find room beside it.
+const SHARE: usize = 16;
 /// Chunks that may wait for one worker: the next is on its way while one is worked on.
 const CREDIT: u8 = 2;
 /// First and longest pause after an error of a partition.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+fn pause(attempts: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << attempts.min(8)).min(LONGEST_PAUSE)
+}
 
 /// Where a partition is to be read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +47,8 @@ struct Entry {
     start: Start,
     leader: Option<Leader>,
     credit: u8,
+    /// Which delivery of all was its last: who waits longest goes first.
+    served: u64,
     in_flight: bool,
     attempts: u32,
     not_before: Option<Instant>,
@@ -52,7 +60,22 @@ struct Entry {
 struct Inner {
     partitions: BTreeMap<TopicPartition, Entry>,
     tokens: u64,
+    deliveries: u64,
+    /// Bytes that wait for workers, and that Fetches under way may bring.
     buffered: usize,
+    reserved: usize,
+}
+
+impl Inner {
+    /// What belongs to the entry's token comes to nothing from here on.
+    fn suspend(&mut self, partition: &TopicPartition, which: impl FnOnce(&Entry) -> bool) {
+        if let Some(entry) = self.partitions.get_mut(partition).filter(|entry| which(entry)) {
+            self.tokens += 1;
+            entry.token = self.tokens;
+            entry.credit = 0;
+            entry.in_flight = false;
+        }
+    }
 }
 
 /// A reference to the table. Cheap to clone.
@@ -99,6 +122,21 @@ pub(super) struct Ready {
     pub(super) leader_epoch: i32,
 }
 
+/// Room for what a Fetch may bring. Dropping it gives the room back.
+pub(super) struct Reservation {
+    table: FetchTable,
+    pub(super) bytes: usize,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut inner = self.table.lock();
+        inner.reserved = inner.reserved.saturating_sub(self.bytes);
+        drop(inner);
+        self.table.changed();
+    }
+}
+
 /// What the `leaders` task has to find.
 #[derive(Default)]
 pub(super) struct Unresolved {
@@ -139,6 +177,7 @@ impl FetchTable {
             start,
             leader: known,
             credit: CREDIT,
+            served: 0,
             in_flight: false,
             attempts: 0,
             not_before: None,
@@ -158,13 +197,29 @@ impl FetchTable {
         self.changed();
     }
 
+    /// The worker is gone, and its successor not ready yet: what was fetched for it is dropped, and nothing
+    /// more is.
+    pub(crate) fn suspend(&self, partition: &TopicPartition) {
+        self.lock().suspend(partition, |_| true);
+    }
+
     /// The partitions led by this broker that have an offset and room, now; marks them as asked for. And when
     /// another may become ready by time alone.
-    pub(super) fn take_ready(&self, node_id: i32, now: Instant) -> (Vec<Ready>, Option<Instant>) {
+    ///
+    /// A broker that has no Fetch under way gets one while there is any room: long polls of the others must not
+    /// keep it waiting.
+    pub(super) fn take_ready(
+        &self,
+        node_id: i32,
+        first: bool,
+        now: Instant,
+    ) -> (Option<(Vec<Ready>, Reservation)>, Option<Instant>) {
         let mut inner = self.lock();
         let mut next = None;
-        if inner.buffered >= self.max_buffered {
-            return (Vec::new(), next);
+        let share = (self.max_buffered / SHARE).max(1);
+        let taken = if first { inner.buffered } else { inner.buffered + inner.reserved + share - 1 };
+        if taken >= self.max_buffered {
+            return (None, next);
         }
         let mut ready = Vec::new();
         for (partition, entry) in &mut inner.partitions {
@@ -181,14 +236,22 @@ impl FetchTable {
                 continue;
             }
             entry.in_flight = true;
-            ready.push(Ready {
+            let one = Ready {
                 partition: partition.clone(),
                 token: entry.token,
                 offset,
                 leader_epoch: leader.epoch,
-            });
+            };
+            ready.push((entry.served, one));
         }
-        (ready, next)
+        if ready.is_empty() {
+            return (None, next);
+        }
+        inner.reserved += share;
+        drop(inner);
+        ready.sort_by_key(|(served, _)| *served);
+        let ready = ready.into_iter().map(|(_, one)| one).collect();
+        (Some((ready, Reservation { table: self.clone(), bytes: share })), next)
     }
 
     /// Bytes came; the worker gets them, and the next fetch goes on behind them.
@@ -202,20 +265,27 @@ impl FetchTable {
     ) {
         let mut inner = self.lock();
         let size = bytes.len();
+        inner.deliveries += 1;
+        let served = inner.deliveries;
         let Some(entry) = inner.partitions.get_mut(partition).filter(|entry| entry.token == token) else {
             return;
         };
         entry.in_flight = false;
         entry.attempts = 0;
         entry.told = false;
+        entry.served = served;
         entry.start = Start::At(next_offset);
         entry.credit = entry.credit.saturating_sub(1);
         let worker = entry.worker.clone();
         inner.buffered += size;
         drop(inner);
         let credit = Credit { table: self.clone(), partition: partition.clone(), token, bytes: size };
-        // A worker that is gone drops the chunk and with it the credit; its successor starts afresh.
-        let _ = worker.cast(WorkerMessage::Deliver(Chunk { bytes, aborted, _credit: credit }));
+        // The chunk comes back from a worker that is gone, and must not make room for the next.
+        let chunk = Chunk { bytes, aborted, _credit: credit };
+        if let Err(returned) = worker.cast(WorkerMessage::Deliver(chunk)) {
+            self.lock().suspend(partition, |entry| entry.token == token);
+            drop(returned);
+        }
         self.changed();
     }
 
@@ -239,9 +309,14 @@ impl FetchTable {
     }
 
     /// The offset is not in the log any more.
-    pub(super) fn out_of_range(&self, partition: &TopicPartition, token: u64) {
+    pub(super) fn out_of_range(&self, partition: &TopicPartition, token: u64, now: Instant) {
         self.update(partition, token, |entry| {
             entry.in_flight = false;
+            // The first is answered at once; a start that is refused in its turn is paced.
+            if entry.attempts > 0 {
+                entry.not_before = Some(now + pause(entry.attempts));
+            }
+            entry.attempts = entry.attempts.saturating_add(1);
             if let Start::At(offset) = entry.start {
                 entry.start = Start::Reset { from: Some(offset) };
             }
@@ -260,23 +335,24 @@ impl FetchTable {
         self.changed();
     }
 
-    /// The reset policy has an offset; gives the worker's arguments and the offset that it replaces.
+    /// The reset policy has an offset: the worker is told ahead of what is fetched from there, and behind what
+    /// was before. Gives the offset that it replaces.
     pub(super) fn set_start(
         &self,
         partition: &TopicPartition,
         token: u64,
         offset: i64,
-    ) -> Option<(WorkerArguments, Option<i64>)> {
+    ) -> Option<Option<i64>> {
         let mut inner = self.lock();
         let entry = inner.partitions.get_mut(partition).filter(|entry| entry.token == token)?;
         let Start::Reset { from } = entry.start else { return None };
         entry.start = Start::At(offset);
-        entry.attempts = 0;
         entry.not_before = None;
-        let arguments = entry.arguments.clone();
+        // One that is gone has a successor, which begins where the slot says, and is reset in its turn.
+        let _ = entry.worker.cast(WorkerMessage::Reset { offset });
         drop(inner);
         self.changed();
-        Some((arguments, from))
+        Some(from)
     }
 
     /// The worker's slot, for the figures a fetch brings along.
@@ -338,9 +414,8 @@ impl FetchTable {
         let mut first = false;
         self.update(partition, token, |entry| {
             entry.in_flight = false;
-            let pause = FIRST_PAUSE.saturating_mul(1 << entry.attempts.min(8)).min(LONGEST_PAUSE);
+            entry.not_before = Some(now + pause(entry.attempts));
             entry.attempts = entry.attempts.saturating_add(1);
-            entry.not_before = Some(now + pause);
             first = !std::mem::replace(&mut entry.told, true);
             change(entry);
         });

@@ -1,5 +1,6 @@
 //! A question as a task of its own: one round trip, whose outcome comes back as a message, a panic included.
 
+use std::any::Any;
 use std::time::Duration;
 
 use kohort_client::{Address, Client, ClientError};
@@ -83,12 +84,16 @@ pub(crate) fn failure_of(error: &ClientError) -> Failure {
 
 pub(crate) fn panic_text(error: JoinError) -> String {
     match error.try_into_panic() {
-        Ok(panic) => match panic.downcast::<String>() {
-            Ok(text) => *text,
-            Err(panic) => {
-                panic.downcast::<&str>().map(|text| text.to_string()).unwrap_or_else(|_| "a panic".into())
-            }
-        },
+        Ok(panic) => panic_message(panic),
         Err(error) => error.to_string(),
+    }
+}
+
+pub(crate) fn panic_message(panic: Box<dyn Any + Send>) -> String {
+    match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => {
+            panic.downcast::<&str>().map(|text| text.to_string()).unwrap_or_else(|_| "a panic".into())
+        }
     }
 }

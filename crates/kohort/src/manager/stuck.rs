@@ -38,9 +38,10 @@ impl State {
         }
         self.told_stuck.retain(|_, at| now.saturating_duration_since(*at) < TOLD_EVERY);
         for (partition, offset, duration) in stuck {
-            if self.told_stuck.insert(partition.clone(), now).is_some() {
+            if self.told_stuck.contains_key(&partition) {
                 continue;
             }
+            self.told_stuck.insert(partition.clone(), now);
             let member = self.incarnation.name.clone();
             self.incarnation.emit(MemberEvent::WorkerStuck {
                 member,
