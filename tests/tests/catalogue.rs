@@ -66,6 +66,7 @@ fn members() -> Vec<Box<dyn ErasedEvent>> {
             duration: std::time::Duration::from_secs(300),
         },
         MemberEvent::StaticMembershipUnsupported { member: member(), version: 4 },
+        MemberEvent::MissingTopic { member: member(), topic: "orders".into() },
         MemberEvent::RebalanceStorm { member: member(), generations: 5 },
         MemberEvent::Closed { member: member(), report: CloseReport::default() },
         MemberEvent::Lagged { missed: 1 },

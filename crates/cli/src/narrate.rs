@@ -54,6 +54,10 @@ pub(crate) fn line(event: &MemberEvent) -> Option<(Paint, String)> {
         E::UnreadableBlob { member_id, reason, .. } => {
             (Paint::Yellow, format!("what {member_id} sent is unreadable: {reason}"))
         }
+        E::MissingTopic { topic, .. } => (
+            Paint::Yellow,
+            format!("there is no topic {topic}, or it cannot be looked up; assigned without it"),
+        ),
         E::RebalanceStorm { generations, .. } => {
             (Paint::Yellow, format!("rebalance storm: {generations} generations within 60 s"))
         }

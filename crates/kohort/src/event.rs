@@ -230,6 +230,15 @@ pub enum MemberEvent {
         /// The JoinGroup version that the broker speaks; 5 is needed.
         version: i16,
     },
+    /// A topic that the group subscribes to does not exist, or cannot be looked up; the partitions are assigned without
+    /// it. Told by the group's leader in each such generation; it looks again every few seconds, and what comes is
+    /// assigned then.
+    MissingTopic {
+        /// The member.
+        member: MemberName,
+        /// The topic.
+        topic: String,
+    },
     /// Five generations or more within 60 s.
     RebalanceStorm {
         /// The member.
@@ -277,6 +286,7 @@ impl MemberEvent {
             | WorkerRestarted { member, .. }
             | UnreadableBlob { member, .. }
             | StaticMembershipUnsupported { member, .. }
+            | MissingTopic { member, .. }
             | RebalanceStorm { member, .. }
             | Closed { member, .. } => Some(member),
             Lagged { .. } => None,
@@ -309,6 +319,7 @@ impl Event for MemberEvent {
             WorkerRestarted { .. } => "kohort.member.worker_restarted",
             UnreadableBlob { .. } => "kohort.member.unreadable_blob",
             StaticMembershipUnsupported { .. } => "kohort.member.static_membership_unsupported",
+            MissingTopic { .. } => "kohort.member.missing_topic",
             RebalanceStorm { .. } => "kohort.member.rebalance_storm",
             Closed { .. } => "kohort.member.closed",
             Lagged { .. } => "kohort.member.lagged",
@@ -355,6 +366,7 @@ impl Event for MemberEvent {
             | WorkerStuck { partition, .. } => {
                 visit(Label::Topic, &partition.topic);
             }
+            MissingTopic { topic, .. } => visit(Label::Topic, topic),
             Closed { report, .. } => visit(Label::Result, if report.forced { "forced" } else { "clean" }),
             _ => {}
         }
@@ -422,7 +434,7 @@ impl Event for MemberEvent {
                 visit("leave", &format_args!("{:?}", report.leave));
                 visit("dropped", &Listed(&report.dropped));
             }
-            Heartbeat { .. } | Commit { .. } => {}
+            Heartbeat { .. } | Commit { .. } | MissingTopic { .. } => {}
             Lagged { missed } => visit("missed", missed),
         }
     }
@@ -441,6 +453,7 @@ impl Event for MemberEvent {
             | WorkerRestarted { .. }
             | UnreadableBlob { .. }
             | StaticMembershipUnsupported { .. }
+            | MissingTopic { .. }
             | RebalanceStorm { .. }
             | OffsetReset { from: Some(_), .. }
             | Lagged { .. } => tracing::Level::WARN,

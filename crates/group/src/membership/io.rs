@@ -475,6 +475,11 @@ pub enum Notice {
         /// The version that the broker speaks.
         version: i16,
     },
+    /// The leader could not look a topic up, three times, and assigns without it. It looks again soon.
+    MissingTopic {
+        /// Subscribed to by some member.
+        topic: String,
+    },
     /// Five generations or more within 60 s. Told once until it calms down.
     RebalanceStorm {
         /// Generations in the last 60 s.

@@ -51,15 +51,17 @@ impl Membership {
         fx: &mut Effects,
     ) {
         let Some(leadership) = &mut self.leadership else { return };
-        let missing = leadership.topics.iter().find(|topic| !counts.contains_key(*topic));
+        let missing = leadership.topics.iter().filter(|topic| !counts.contains_key(*topic));
+        let missing: Vec<String> = missing.cloned().collect();
         leadership.looks += 1;
-        match missing {
-            Some(topic) if leadership.looks < LOOKS => {
-                let reason = format!("the topic {topic} could not be looked up");
-                self.pace(None, reason, now, fx);
-            }
-            _ => leadership.counts = Some(counts),
+        if let Some(topic) = missing.first()
+            && leadership.looks < LOOKS
+        {
+            let reason = format!("the topic {topic} could not be looked up");
+            return self.pace(None, reason, now, fx);
         }
+        leadership.counts = Some(counts);
+        fx.extend(missing.into_iter().map(|topic| Effect::Notice(Notice::MissingTopic { topic })));
     }
 
     /// The leader looks now and then whether topics grew.

@@ -95,6 +95,7 @@ impl State {
             Notice::StaticMembershipUnsupported { version } => {
                 MemberEvent::StaticMembershipUnsupported { member, version }
             }
+            Notice::MissingTopic { topic } => MemberEvent::MissingTopic { member, topic },
             Notice::RebalanceStorm { generations } => MemberEvent::RebalanceStorm { member, generations },
             _ => return,
         };

@@ -98,7 +98,10 @@ async fn one_metadata_error_in_a_rebalance_takes_no_partitions_away() {
 async fn a_topic_that_comes_after_its_consumer_is_read_within_seconds() {
     let broker = Broker::builder().in_memory().start().await.unwrap();
     let (group, seen) = recording(&broker);
+    let mut events = group.events();
     let _member = group.start().await.unwrap();
+    until(&mut events, |event| matches!(event, MemberEvent::MissingTopic { topic, .. } if topic == TOPIC))
+        .await;
     sleep(secs(30)).await;
     let asked = broker.requests(ApiKey::Metadata).len();
     assert!(asked <= 15, "{asked} looks in half a minute");
