@@ -271,8 +271,8 @@ fn one_signal_that_comes_twice_is_one() {
         let mut consumer = Running::start(&[&arguments[..], &["--from", "earliest"]].concat());
         produce(&broker, format!("{round}\n").as_bytes(), &[]);
         assert_eq!(consumer.line(), round.to_string());
-        consumer.signal();
-        let ended = consumer.stop();
+        consumer.signal_twice();
+        let ended = consumer.wait();
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     }
 }
@@ -281,10 +281,8 @@ fn one_signal_that_comes_twice_is_one() {
 fn a_second_signal_ends_at_once() {
     let broker = BrokerProcess::start(&["--topic", "t:1"]);
     let stuck = stuck(&broker, "60s");
-    stuck.signal();
-    std::thread::sleep(Duration::from_millis(300));
     let begun = Instant::now();
-    let ended = stuck.stop();
+    let ended = stuck.insist();
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     assert!(begun.elapsed() < Duration::from_secs(5));
 }

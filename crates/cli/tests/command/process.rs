@@ -97,6 +97,23 @@ impl Running {
         assert!(asked.success());
     }
 
+    /// One request to end that arrives as two signals, from one process and so within microseconds.
+    pub(crate) fn signal_twice(&self) {
+        let twice = "kill -TERM $0; kill -INT $0";
+        let pid = self.child.id().to_string();
+        assert!(Command::new("sh").args(["-c", twice, &pid]).status().expect("sh runs").success());
+    }
+
+    /// Asks it to end again and again, at a pace at which people do, and waits.
+    pub(crate) fn insist(mut self) -> Ended {
+        let deadline = Instant::now() + PATIENCE;
+        while self.child.try_wait().expect("a child").is_none() && Instant::now() < deadline {
+            self.signal();
+            thread::sleep(Duration::from_millis(300));
+        }
+        self.wait()
+    }
+
     /// Closes the reading end of its stdout and waits.
     pub(crate) fn close_stdout(self) -> Ended {
         let _ = self.close.send(());

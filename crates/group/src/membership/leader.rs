@@ -28,7 +28,7 @@ pub(super) struct Leadership {
     pub(super) counts: Option<BTreeMap<String, i32>>,
     /// Topics that were missing the last time it looked: missing again, they are gone.
     missing: BTreeSet<String>,
-    /// Looks for the counts that found a topic missing.
+    /// How often it has looked for the counts of this generation.
     looks: u8,
     pub(super) asked: Option<u64>,
     pub(super) watch_at: Option<Instant>,
