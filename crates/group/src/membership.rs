@@ -408,13 +408,15 @@ impl Membership {
         fx.push(Effect::Notice(Notice::Revoked(partitions.iter().cloned().collect())));
     }
 
-    /// The assignment is over; says so once.
+    /// The assignment is over, and what is owned with it: cooperative members may own what is not assigned to them
+    /// any more. Says so once.
     fn give_up_assignment(&mut self, hook: Hook, fx: &mut Effects) {
-        self.owned.clear();
+        let mut partitions = std::mem::take(&mut self.assignment);
+        partitions.append(&mut self.owned);
         self.ledger.clear();
         self.committing.forget();
         self.awaiting_offsets.clear();
-        let partitions: Vec<_> = std::mem::take(&mut self.assignment).into_iter().collect();
+        let partitions: Vec<_> = partitions.into_iter().collect();
         if !partitions.is_empty() {
             fx.push(Effect::Notice(match hook {
                 Hook::Revoked => Notice::Revoked(partitions),

@@ -217,3 +217,27 @@ async fn a_custom_assignor_shares_as_it_likes_and_a_broken_one_ends_its_leader()
         matches!(ended, MemberEvent::Terminated { reason, .. } if reason.to_string().contains("to both"))
     );
 }
+
+/// Symptom: no `Revoked` event, or one that named the partitions of the new assignment.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_gives_back_all_it_owns_tells_of_all_of_it() {
+    let broker = broker(2).await;
+    let group = group(&broker)
+        .assignors([Assignor::CooperativeSticky])
+        .metadata_max_age(secs(5))
+        .handler(|_| Seen::default().handler())
+        .build()
+        .unwrap();
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    let had = owned(&member);
+    assert_eq!(had.len(), 2);
+    assert!(broker.delete_topic(TOPIC).await);
+    let revoked = until(&mut events, |event| matches!(event, MemberEvent::Revoked { .. })).await;
+    match revoked {
+        MemberEvent::Revoked { partitions, .. } => assert_eq!(BTreeSet::from_iter(partitions), had),
+        other => panic!("{other:?}"),
+    }
+    assert!(owned(&member).is_empty());
+}
