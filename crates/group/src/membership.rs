@@ -63,6 +63,8 @@ pub struct Membership {
     lookup: lookup::Lookup,
     /// The one group question that is open besides lookups, commits and the metadata watch.
     open: Option<(u64, join::Open)>,
+    /// A static member's JoinGroup that a rejoin overtook, and the id it named: FENCED_INSTANCE_ID still counts.
+    overtaken_join: Option<(u64, String)>,
     joining: Backoff,
     /// No group question before this.
     not_before: Option<Instant>,
@@ -110,6 +112,7 @@ impl Membership {
             coordinator: None,
             lookup: lookup::Lookup::new(config.backoff),
             open: None,
+            overtaken_join: None,
             joining: Backoff::new(config.backoff),
             not_before: None,
             subscription: pattern::Matched::new(&config),
@@ -300,6 +303,8 @@ impl Membership {
             self.on_matching_topics(answer, now, fx);
         } else if let Some((_, open)) = self.open.take_if(|(asked, _)| *asked == round) {
             self.on_group_answer(open, answer, now, fx);
+        } else if let Some((_, named)) = self.overtaken_join.take_if(|(asked, _)| *asked == round) {
+            self.on_overtaken_join(&named, answer, now, fx);
         }
     }
 
@@ -367,9 +372,13 @@ impl Membership {
             MemberState::Unjoined | MemberState::PreparingRebalance | MemberState::CompletingRebalance => {}
             _ => return,
         }
+        if let Some((round, join::Open::Join)) = self.open.take()
+            && self.instance_id().is_some()
+        {
+            self.overtaken_join = Some((round, self.member_id.clone()));
+        }
         self.forget(forget);
         self.leadership = None;
-        self.open = None;
         self.awaiting_offsets.clear();
         // KIP-429: a cooperative member works on through a rebalance, unless its identity is gone.
         let keeps = self.is_cooperative() && !identity_gone;

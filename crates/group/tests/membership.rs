@@ -11,5 +11,7 @@ mod ending;
 mod heart;
 #[path = "membership/joining.rs"]
 mod joining;
+#[path = "membership/mid_rebalance.rs"]
+mod mid_rebalance;
 #[path = "membership/stand.rs"]
 mod stand;

@@ -185,7 +185,12 @@ impl Membership {
         fx.push(Effect::Notice(Notice::CommitFailed { reason: code.to_string(), partitions, retriable }));
         match verdict {
             Verdict::Success | Verdict::Surface | Verdict::Log | Verdict::JoinWithGivenId => {}
-            Verdict::Retry => self.pace_commit(now),
+            Verdict::Retry => {
+                self.pace_commit(now);
+                if self.ending.is_some() && code == ErrorCode::RebalanceInProgress {
+                    self.give_up_commit(now, fx);
+                }
+            }
             Verdict::FindCoordinator => {
                 self.pace_commit(now);
                 self.lose_coordinator(Some(GroupApi::OffsetCommit), code.to_string(), now, fx);

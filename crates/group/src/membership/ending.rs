@@ -121,6 +121,7 @@ impl Membership {
         if lost {
             self.generation = -1;
         }
+        let joining = !matches!(self.state, MemberState::Stable | MemberState::Revoking);
         match self.state {
             MemberState::Revoking => {
                 self.to(MemberState::PrepareLeaving, fx);
@@ -134,9 +135,13 @@ impl Membership {
                 // A tenth is kept for the LeaveGroup.
                 let all = self.owned.clone();
                 self.begin_handover(all, now, total * 9 / 10, lost, fx);
+                // A cooperative member that joins owns partitions, but the next generation no longer counts on it.
+                if joining {
+                    self.hand_over_as_lost();
+                }
             }
             _ => {
-                // In the middle of a rebalance nothing is left to revoke.
+                // An eager member that joins has given everything back before.
                 self.give_up_assignment(if self.generation < 0 { Hook::Lost } else { Hook::Revoked }, fx);
                 self.leave_or_finish(now, fx);
             }
@@ -154,8 +159,14 @@ impl Membership {
     }
 
     pub(super) fn leave_or_finish(&mut self, now: Instant, fx: &mut Effects) {
-        if self.leave_request().is_some() && self.coordinator.is_some() {
+        // With work that could not be committed the search goes on for as long as the close may take.
+        let searches =
+            self.ending.as_ref().is_some_and(|ending| ending.report.forced && ending.deadline > now);
+        if self.leave_request().is_some() && (self.coordinator.is_some() || searches) {
             self.to(MemberState::Leaving, fx);
+            if self.coordinator.is_none() {
+                self.lookup.start_over();
+            }
             self.advance_leave(now, fx);
         } else {
             self.finish_ending(fx);
@@ -225,10 +236,12 @@ impl Membership {
     }
 
     /// While leaving, no broker could say where the coordinator is: the group is not left, the session timeout
-    /// does the rest.
-    pub(super) fn leave_in_vain(&mut self, reason: String, fx: &mut Effects) {
-        if let Some(ending) = &mut self.ending {
-            ending.report.leave = LeaveOutcome::Unconfirmed(reason);
+    /// does the rest. Only a close that is forced anyway uses up its time with asking on.
+    pub(super) fn leave_in_vain(&mut self, reason: String, now: Instant, fx: &mut Effects) {
+        let Some(ending) = &mut self.ending else { return };
+        ending.report.leave = LeaveOutcome::Unconfirmed(reason.clone());
+        if ending.report.forced {
+            return self.lookup_again(reason, now, fx);
         }
         self.finish_ending(fx);
     }

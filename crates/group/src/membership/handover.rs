@@ -105,6 +105,23 @@ impl Membership {
         handover.release_by = handover.release_by.min(now + total * 9 / 10);
     }
 
+    /// The partitions may be with others as soon as the group is left: `lost`, not `revoked`, is the hook that runs
+    /// once what is handled is committed.
+    pub(super) fn hand_over_as_lost(&mut self) {
+        if let Some(handover) = &mut self.handover {
+            handover.hook = Hook::Lost;
+        }
+    }
+
+    /// The commit that an end waits for would be answered after the rebalance, which an end does not wait for: what
+    /// is not committed by now stays so.
+    pub(super) fn give_up_commit(&mut self, now: Instant, fx: &mut Effects) {
+        if let Some(handover) = self.handover.as_mut().filter(|handover| handover.step == Step::Committing) {
+            handover.cut_short = true;
+            self.release(now, fx);
+        }
+    }
+
     pub(super) fn on_drained(&mut self, round: u64, now: Instant, fx: &mut Effects) {
         if self
             .handover

@@ -223,6 +223,23 @@ impl Membership {
         }
     }
 
+    /// The answer to a JoinGroup that a rejoin overtook changes nothing, with one exception: while the member still
+    /// has the id that it named, only another process can have taken its instance. (Under another id it may have
+    /// been the member itself, whose next join replaced this one.)
+    pub(super) fn on_overtaken_join(
+        &mut self,
+        named: &str,
+        answer: Result<Answer, Failure>,
+        now: Instant,
+        fx: &mut Effects,
+    ) {
+        let Ok(Answer::Joined { response, .. }) = answer else { return };
+        let fenced = verdict(GroupApi::JoinGroup, response.error) == Verdict::Fenced;
+        if fenced && self.ending.is_none() && !named.is_empty() && named == self.member_id {
+            self.terminate(TerminalCause::FencedInstanceId, now, fx);
+        }
+    }
+
     fn enter_generation(&mut self, response: JoinGroupResponse, now: Instant, fx: &mut Effects) {
         if response.protocol_type.as_deref().is_some_and(|kind| kind != PROTOCOL_TYPE) {
             let detail = format!("the group is of type {:?}", response.protocol_type.unwrap_or_default());

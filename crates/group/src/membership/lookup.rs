@@ -24,6 +24,12 @@ impl Lookup {
     pub(super) fn new(backoff: BackoffConfig) -> Self {
         Self { asked: None, not_before: None, backoff: Backoff::new(backoff) }
     }
+
+    /// The next one is due now, and those after it are paced from the first back-off on.
+    pub(super) fn start_over(&mut self) {
+        self.not_before = None;
+        self.backoff.reset();
+    }
 }
 
 impl Membership {
@@ -63,7 +69,7 @@ impl Membership {
             Err(failure) => {
                 if let Some(reason) = self.passing(failure, now, fx) {
                     if self.state == MemberState::Leaving {
-                        return self.leave_in_vain(reason, fx);
+                        return self.leave_in_vain(reason, now, fx);
                     }
                     self.lookup_again(reason, now, fx);
                 }
@@ -92,7 +98,7 @@ impl Membership {
         }
     }
 
-    fn lookup_again(&mut self, reason: String, now: Instant, fx: &mut Effects) {
+    pub(super) fn lookup_again(&mut self, reason: String, now: Instant, fx: &mut Effects) {
         let wait = self.lookup.backoff.next(&mut self.chance);
         self.lookup.not_before = Some(now + wait);
         fx.push(Effect::Notice(Notice::Retrying {
