@@ -156,6 +156,7 @@ fn brokers() -> Vec<Box<dyn ErasedEvent>> {
         BrokerEvent::RebalanceStarted { group_id: text(), generation: 1 },
         BrokerEvent::GenerationStarted { group_id: text(), generation: 1, members: 1 },
         BrokerEvent::MemberRemoved { group_id: text(), member_id: text(), reason: RemovalReason::Left },
+        BrokerEvent::NamelessLeave { group_id: text() },
         BrokerEvent::Lagged { missed: 1 },
     ])
 }

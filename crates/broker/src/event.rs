@@ -201,6 +201,11 @@ pub enum BrokerEvent {
         /// Why.
         reason: RemovalReason,
     },
+    /// A LeaveGroup entry named neither a member id nor an instance id; it removed nobody.
+    NamelessLeave {
+        /// The group.
+        group_id: String,
+    },
     /// `lagged`: this subscriber was too slow and lost events.
     Lagged {
         /// How many.
@@ -221,6 +226,7 @@ impl BrokerEvent {
             CoordinatorNotice::MemberRemoved { group_id, member_id, reason } => {
                 Some(Self::MemberRemoved { group_id, member_id, reason })
             }
+            CoordinatorNotice::NamelessLeave { group_id } => Some(Self::NamelessLeave { group_id }),
             _ => None,
         }
     }
@@ -251,6 +257,7 @@ impl Event for BrokerEvent {
             BrokerEvent::RebalanceStarted { .. } => "kohort.broker.rebalance_started",
             BrokerEvent::GenerationStarted { .. } => "kohort.broker.generation_started",
             BrokerEvent::MemberRemoved { .. } => "kohort.broker.member_removed",
+            BrokerEvent::NamelessLeave { .. } => "kohort.broker.nameless_leave",
             BrokerEvent::Lagged { .. } => "kohort.broker.lagged",
         }
     }
@@ -301,7 +308,9 @@ impl Event for BrokerEvent {
             }
             BrokerEvent::FaultInjected { connection, .. } => visit("connection", connection),
             BrokerEvent::TopicDeleted { topic } => visit("topic", topic),
-            BrokerEvent::GroupDeleted { group_id } => visit("group_id", group_id),
+            BrokerEvent::GroupDeleted { group_id } | BrokerEvent::NamelessLeave { group_id } => {
+                visit("group_id", group_id);
+            }
             BrokerEvent::NodeStarted { node, address } => {
                 visit("node", node);
                 visit("address", address);
@@ -346,6 +355,7 @@ impl Event for BrokerEvent {
             | BrokerEvent::FaultInjected { .. } => tracing::Level::DEBUG,
             BrokerEvent::ConnectionClosed { .. }
             | BrokerEvent::ConnectionRefused { .. }
+            | BrokerEvent::NamelessLeave { .. }
             | BrokerEvent::Lagged { .. } => tracing::Level::WARN,
             _ => tracing::Level::INFO,
         }

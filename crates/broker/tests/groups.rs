@@ -156,12 +156,15 @@ async fn x_08_coordinators_of_an_unknown_type() {
         (0, ErrorCode::None),
         (1, ErrorCode::None),
         (2, ErrorCode::InvalidRequest),
+        (3, ErrorCode::InvalidRequest),
         (-1, ErrorCode::InvalidRequest),
     ] {
         let find = FindCoordinatorRequest { key_type, keys: vec!["a".into(), "b".into()] };
         let answer = wire.latest(&find).await;
         let got: Vec<ErrorCode> = answer.coordinators.iter().map(|found| found.error).collect();
         assert_eq!(got, [error, error], "key type {key_type}");
+        let got = wire.call(&find, 4).await.coordinators.iter().map(|found| found.error).collect::<Vec<_>>();
+        assert_eq!(got, [error, error], "key type {key_type} in version 4");
     }
     for version in versions(ApiKey::FindCoordinator) {
         let find = FindCoordinatorRequest { key_type: 0, keys: vec!["a".into()] };

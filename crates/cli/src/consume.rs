@@ -88,6 +88,8 @@ pub(crate) struct Args {
 enum StartAt {
     Earliest,
     Latest,
+    /// Leave such a partition alone and say so
+    None,
 }
 
 /// Writes each record and waits until it is out.
@@ -160,6 +162,7 @@ fn define(args: &Args, output: Output) -> Result<ConsumerGroup, ConfigError> {
         .auto_offset_reset(match args.from {
             StartAt::Earliest => AutoOffsetReset::Earliest,
             StartAt::Latest => AutoOffsetReset::Latest,
+            StartAt::None => AutoOffsetReset::None,
         })
         .handler(move |_| Printer { output: output.clone(), format, separator: separator.clone() });
     if args.max_messages.is_some() {

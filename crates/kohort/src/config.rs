@@ -33,6 +33,10 @@ pub enum AutoOffsetReset {
     /// Behind the last record there is. The default, as in Kafka.
     #[default]
     Latest,
+    /// Nowhere: the partition is not read, [`MemberEvent::PartitionFailed`](crate::MemberEvent::PartitionFailed)
+    /// names the offset that is missing, and the member is unhealthy until an offset is committed and the partition
+    /// is assigned anew. For those to whom records skipped or read again are worse than none.
+    None,
 }
 
 impl AutoOffsetReset {
@@ -41,13 +45,16 @@ impl AutoOffsetReset {
         match self {
             AutoOffsetReset::Earliest => "earliest",
             AutoOffsetReset::Latest => "latest",
+            AutoOffsetReset::None => "none",
         }
     }
 
-    pub(crate) fn timestamp(self) -> i64 {
+    /// What ListOffsets is asked for.
+    pub(crate) fn timestamp(self) -> Option<i64> {
         match self {
-            AutoOffsetReset::Earliest => -2,
-            AutoOffsetReset::Latest => -1,
+            AutoOffsetReset::Earliest => Some(-2),
+            AutoOffsetReset::Latest => Some(-1),
+            AutoOffsetReset::None => None,
         }
     }
 }

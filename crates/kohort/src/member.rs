@@ -169,7 +169,7 @@ impl Incarnation {
             })
             .collect();
         MemberStatus {
-            health: self.health(&snapshot, now),
+            health: self.health(&snapshot, &slots, now),
             state: snapshot.state,
             member_id: snapshot.member_id,
             group_instance_id: self.instance_id.clone(),
@@ -182,7 +182,12 @@ impl Incarnation {
         }
     }
 
-    fn health(&self, snapshot: &Snapshot, now: Instant) -> Health {
+    fn health(
+        &self,
+        snapshot: &Snapshot,
+        slots: &BTreeMap<TopicPartition, Arc<Slot>>,
+        now: Instant,
+    ) -> Health {
         if let Some(reason) = self.terminal.get() {
             return Health::Failed { reason: reason.clone() };
         }
@@ -195,7 +200,13 @@ impl Incarnation {
             let trouble = if snapshot.trouble.is_empty() { "no answer yet" } else { &snapshot.trouble };
             return Health::Unhealthy { cause: format!("no good heartbeat for {silent:.1?}: {trouble}") };
         }
-        if snapshot.state == MemberState::Stable { Health::Healthy } else { Health::Rebalancing }
+        if snapshot.state != MemberState::Stable {
+            return Health::Rebalancing;
+        }
+        match slots.values().find_map(|slot| slot.failure()) {
+            Some(reason) => Health::Unhealthy { cause: reason.to_owned() },
+            None => Health::Healthy,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a member says of itself at any time.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ pub enum Health {
     Healthy,
     /// Joining or rebalancing: wait.
     Rebalancing,
-    /// Not in the group for longer than a session timeout.
+    /// Not in the group for longer than a session timeout, or a partition is not read (see
+    /// [`PartitionStatus::failure`]).
     Unhealthy {
         /// What is in the way, as far as known.
         cause: String,
@@ -72,6 +74,8 @@ pub struct PartitionStatus {
     pub lag: Option<i64>,
     /// Time since the position last moved, or the partition was assigned.
     pub since_progress: Duration,
+    /// Why the partition is not read, if it is not to be read at all in this assignment.
+    pub failure: Option<String>,
 }
 
 /// What the manager last wrote down.
@@ -104,6 +108,7 @@ pub(crate) struct Slot {
     pub(crate) starts: AtomicU32,
     /// A handler has a record in hand.
     handling: AtomicBool,
+    failure: OnceLock<String>,
 }
 
 impl Slot {
@@ -117,6 +122,7 @@ impl Slot {
             progress: AtomicU64::new(0),
             starts: AtomicU32::new(0),
             handling: AtomicBool::new(false),
+            failure: OnceLock::new(),
         }
     }
 
@@ -151,6 +157,15 @@ impl Slot {
         self.handling.store(handling, Ordering::Release);
     }
 
+    /// The partition is not read in this assignment. The first reason stands.
+    pub(crate) fn set_failure(&self, reason: String) {
+        let _ = self.failure.set(reason);
+    }
+
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
     pub(crate) fn set_committed(&self, offset: i64) {
         self.committed.store(offset, Ordering::Relaxed);
     }
@@ -170,6 +185,7 @@ impl Slot {
             committed: known(self.committed.load(Ordering::Relaxed)),
             lag: position.zip(end).map(|(position, end)| (end - position).max(0)),
             since_progress: self.born.elapsed().saturating_sub(progress),
+            failure: self.failure.get().cloned(),
         }
     }
 }

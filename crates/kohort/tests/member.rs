@@ -15,6 +15,8 @@ mod consuming;
 mod cooperative;
 #[path = "member/crash_bound.rs"]
 mod crash_bound;
+#[path = "member/offsets.rs"]
+mod offsets;
 #[path = "member/outages.rs"]
 mod outages;
 #[path = "member/responsive.rs"]

@@ -99,7 +99,7 @@ api_keys! {
     Metadata = 3, 0..=9, flexible 9, "brokers, topics, leaders";
     OffsetCommit = 8, 2..=9, flexible 8, "keep offsets for a group";
     OffsetFetch = 9, 1..=9, flexible 6, "the offsets kept for a group";
-    FindCoordinator = 10, 0..=4, flexible 3, "who coordinates a group";
+    FindCoordinator = 10, 0..=6, flexible 3, "who coordinates a group";
     JoinGroup = 11, 0..=9, flexible 6, "become a member of a group";
     Heartbeat = 12, 0..=4, flexible 4, "stay a member of a group";
     LeaveGroup = 13, 0..=5, flexible 4, "leave a group";

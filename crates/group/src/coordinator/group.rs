@@ -171,6 +171,11 @@ impl Group {
         self.state = next;
     }
 
+    /// Members take a negative generation for none: behind the largest comes 1 again, not an overflow.
+    pub(super) fn next_generation(&mut self) {
+        self.generation = self.generation.checked_add(1).unwrap_or(1);
+    }
+
     pub(super) fn is(&self, states: &[GroupState]) -> bool {
         states.contains(&self.state)
     }
@@ -301,6 +306,17 @@ fn java_bucket(name: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn generations_start_again_behind_the_largest() {
+        let mut group = Group::new("g".into());
+        group.generation = i32::MAX - 1;
+        let mut next = || {
+            group.next_generation();
+            group.generation
+        };
+        assert_eq!([next(), next(), next()], [i32::MAX, 1, 2]);
+    }
 
     #[test]
     fn x_01_ties_go_by_the_order_of_a_java_hash_map() {

@@ -109,6 +109,11 @@ pub enum CoordinatorNotice {
         /// Its members.
         members: usize,
     },
+    /// A LeaveGroup entry named neither a member id nor an instance id: whoever sent it left nothing.
+    NamelessLeave {
+        /// The group.
+        group_id: String,
+    },
     /// A member is gone.
     MemberRemoved {
         /// The group.

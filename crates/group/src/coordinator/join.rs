@@ -356,7 +356,7 @@ impl Coordinator {
             let again = now + group.rebalance_timeout();
             return self.set_join_by(group_id, Some(again));
         }
-        group.generation += 1;
+        group.next_generation();
         fx.push(CoordinatorEffect::Notice(CoordinatorNotice::GenerationStarted {
             group_id: group_id.to_owned(),
             generation: group.generation,

@@ -7,7 +7,7 @@ use kohort_protocol::messages::{LeaveGroupRequest, LeaveGroupResponse, LeaveMemb
 
 use super::group::GroupState;
 use super::io::reply;
-use super::{Coordinator, CoordinatorEffects, RemovalReason};
+use super::{Coordinator, CoordinatorEffect, CoordinatorEffects, CoordinatorNotice, RemovalReason};
 
 impl Coordinator {
     pub(super) fn leave(
@@ -48,6 +48,10 @@ impl Coordinator {
         now: Instant,
         fx: &mut CoordinatorEffects,
     ) -> ErrorCode {
+        if leaver.member_id.is_empty() && leaver.group_instance_id.as_deref().unwrap_or_default().is_empty() {
+            let group_id = group_id.to_owned();
+            fx.push(CoordinatorEffect::Notice(CoordinatorNotice::NamelessLeave { group_id }));
+        }
         if self.take_pending(group_id, &leaver.member_id) {
             // As on Kafka: in a group that runs, even a pending id that leaves starts a rebalance.
             let state = self.groups.get(group_id).map(|group| group.state);

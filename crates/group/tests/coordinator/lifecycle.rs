@@ -1,6 +1,6 @@
 //! B-REB, B-SYNC, B-HB, B-SESS, B-LEAVE, B-DESC, B-LOAD, X-02.
 
-use kohort_group::coordinator::{CoordinatorConfig, GroupState};
+use kohort_group::coordinator::{CoordinatorConfig, CoordinatorNotice, GroupState};
 use kohort_protocol::ErrorCode as E;
 
 use crate::stand::{G, Join, Stand, secs};
@@ -303,6 +303,19 @@ fn b_leave_01_a_batch_answers_entry_by_entry() {
     assert_eq!(answer.error, E::None);
     let codes: Vec<_> = answer.members.iter().map(|member| member.error).collect();
     assert_eq!(codes, [E::UnknownMemberId, E::None, E::UnknownMemberId]);
+    assert_eq!(stand.members(), 1);
+}
+
+#[test]
+fn b_leave_03_an_entry_with_neither_id_removes_nobody_and_is_told() {
+    let mut stand = Stand::new();
+    let members = stand.stable(2);
+    stand.notices.clear();
+    let answer = stand.leave(3, &[("", None), ("", Some("")), (&members[0], None)]);
+    let codes: Vec<_> = answer.members.iter().map(|member| member.error).collect();
+    assert_eq!((answer.error, codes), (E::None, vec![E::UnknownMemberId, E::UnknownMemberId, E::None]));
+    let nameless = CoordinatorNotice::NamelessLeave { group_id: G.into() };
+    assert_eq!(stand.notices.iter().filter(|notice| **notice == nameless).count(), 2);
     assert_eq!(stand.members(), 1);
 }
 

@@ -18,7 +18,8 @@ const PROPERTIES: &[(&str, Apply)] = &[
         c.auto_offset_reset = match v {
             "earliest" => AutoOffsetReset::Earliest,
             "latest" => AutoOffsetReset::Latest,
-            _ => return Err(invalid(k, v, "must be earliest or latest")),
+            "none" => AutoOffsetReset::None,
+            _ => return Err(invalid(k, v, "must be earliest, latest or none")),
         };
         Ok(())
     }),

@@ -101,13 +101,13 @@ impl Leaders {
 
     async fn find_starts(&self, address: &Address, partitions: Vec<(TopicPartition, u64)>) {
         let config = &self.incarnation.config;
-        let policy = config.auto_offset_reset;
+        let Some(timestamp) = config.auto_offset_reset.timestamp() else { return self.give_up(partitions) };
         let mut topics: BTreeMap<&str, Vec<ListOffsetsPartition>> = BTreeMap::new();
         for (partition, _) in &partitions {
             topics.entry(&partition.topic).or_default().push(ListOffsetsPartition {
                 partition: partition.partition,
                 leader_epoch: -1,
-                timestamp: policy.timestamp(),
+                timestamp,
             });
         }
         let request = ListOffsetsRequest {
@@ -138,6 +138,22 @@ impl Leaders {
             if self.table.lost_leader(&partition, token, Instant::now()) {
                 self.tell_trouble(partition, reason);
             }
+        }
+    }
+
+    /// Without a policy a partition that has no usable offset is not read.
+    fn give_up(&self, partitions: Vec<(TopicPartition, u64)>) {
+        for (partition, token) in partitions {
+            let Some(from) = self.table.stop(&partition, token) else { continue };
+            let missing = match from {
+                Some(offset) => format!("offset {offset} is not in the log any more"),
+                None => "no offset is committed".into(),
+            };
+            let reason = format!("{missing}, and auto.offset.reset is none: {partition} is not read");
+            if let Some(slot) = self.incarnation.slots().get(&partition) {
+                slot.set_failure(reason.clone());
+            }
+            self.tell_trouble(partition, reason);
         }
     }
 

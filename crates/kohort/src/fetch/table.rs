@@ -38,6 +38,8 @@ pub(crate) enum Start {
     Reset {
         from: Option<i64>,
     },
+    /// Nowhere: there is no usable offset and no policy to give one.
+    Stopped,
 }
 
 struct Entry {
@@ -352,6 +354,15 @@ impl FetchTable {
         let _ = entry.worker.cast(WorkerMessage::Reset { offset });
         drop(inner);
         self.changed();
+        Some(from)
+    }
+
+    /// No policy gives the partition a start: it is not read. Gives the offset that could not be used.
+    pub(super) fn stop(&self, partition: &TopicPartition, token: u64) -> Option<Option<i64>> {
+        let mut inner = self.lock();
+        let entry = inner.partitions.get_mut(partition).filter(|entry| entry.token == token)?;
+        let Start::Reset { from } = entry.start else { return None };
+        entry.start = Start::Stopped;
         Some(from)
     }
 

@@ -9,33 +9,13 @@ use kohort::{
     Assignor, CloseOptions, ConsumerGroup, Context, ErrorCode, Handler, MemberEvent, Record, connector_fn,
 };
 use kohort_broker::Broker;
-use kohort_client::{Address, Client, ClientConfig};
 use kohort_protocol::ApiKey;
-use kohort_protocol::messages::{OffsetCommitPartition, OffsetCommitRequest, OffsetCommitTopic};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::sleep;
 
-use crate::support::{GROUP, TOPIC, broker, eventually, group, recording, secs, stable, until};
-
-async fn commit_from_outside(broker: &Broker, offset: i64) {
-    let memory = broker.memory();
-    let server: Address = broker.bootstrap_servers()[0].parse().unwrap();
-    let mut config = ClientConfig::new(vec![server.clone()]);
-    config.connector = connector_fn(move |host, port| {
-        let memory = memory.clone();
-        async move { memory.connect(&host, port).await }
-    });
-    let client = Client::new(config, kohort_telemetry::Hub::new());
-    let partition = OffsetCommitPartition { partition: 0, offset, leader_epoch: -1, metadata: None };
-    let request = OffsetCommitRequest {
-        group_id: GROUP.into(),
-        generation: -1,
-        topics: vec![OffsetCommitTopic { name: TOPIC.into(), partitions: vec![partition] }],
-        ..OffsetCommitRequest::default()
-    };
-    client.call(&server, &request, secs(5)).await.unwrap();
-    assert_eq!(broker.committed(GROUP, TOPIC, 0), Some(offset));
-}
+use crate::support::{
+    GROUP, TOPIC, broker, commit_from_outside, eventually, group, recording, secs, stable, until,
+};
 
 /// A topic made anew, or an unclean election: the log is shorter than what was committed.
 #[tokio::test(start_paused = true)]

@@ -54,22 +54,6 @@ async fn two_members_handle_every_record_once_and_commit_to_the_log_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c_ofetch_01_a_restart_resumes_at_the_committed_offset() {
-    let broker = broker(1).await;
-    produce(&broker, 10).await;
-    let (group, seen) = recording(&broker);
-    let member = group.start().await.unwrap();
-    eventually("ten are handled", || seen.len() == 10).await;
-    let report = member.close(Default::default()).await;
-    assert_eq!(report.committed.values().copied().collect::<Vec<_>>(), [10]);
-    produce(&broker, 5).await;
-    let again = group.start().await.unwrap();
-    eventually("five more are handled", || seen.len() == 15).await;
-    again.close(Default::default()).await;
-    assert!(seen.counts().values().all(|count| *count == 1));
-}
-
-#[tokio::test(start_paused = true)]
 async fn after_a_rejoin_with_committed_offsets_consuming_goes_on() {
     let broker = broker(1).await;
     produce(&broker, 10).await;
@@ -112,23 +96,6 @@ async fn a_start_from_the_reset_policy_is_told_and_committed() {
     eventually("the start is committed", || committed(&broker, 1)[&0] == 7).await;
     produce(&broker, 1).await;
     eventually("what comes later is handled", || seen.len() == 1).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn d_28_an_offset_that_is_gone_is_reset_once() {
-    let broker = broker(1).await;
-    produce(&broker, 20).await;
-    let (group, seen) = recording(&broker);
-    let member = group.start().await.unwrap();
-    eventually("all are handled", || seen.len() == 20).await;
-    member.close(Default::default()).await;
-    produce(&broker, 20).await;
-    broker.delete_records(TOPIC, 0, 30).await.unwrap();
-    let mut events = group.events();
-    let _member = group.start().await.unwrap();
-    let reset = until(&mut events, |event| matches!(event, MemberEvent::OffsetReset { .. })).await;
-    assert!(matches!(reset, MemberEvent::OffsetReset { from: Some(20), to: 30, .. }), "{reset:?}");
-    eventually("what is left is handled", || seen.len() == 30).await;
 }
 
 /// Fails, or panics, a number of times at one offset.

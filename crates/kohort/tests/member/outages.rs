@@ -4,7 +4,7 @@ use kohort::{Health, MemberEvent, TerminalClass, TerminalReason};
 use kohort_broker::Broker;
 use kohort_protocol::{ApiKey, ErrorCode};
 
-use crate::support::{GROUP, TOPIC, broker, eventually, group, recording, secs, stable, until};
+use crate::support::{TOPIC, broker, eventually, group, recording, secs, stable, until};
 
 #[tokio::test(start_paused = true)]
 async fn d_14_without_a_broker_it_keeps_trying_says_so_once_and_joins_soon_after() {
@@ -164,30 +164,6 @@ async fn d_09_a_late_beat_of_an_older_generation_changes_nothing() {
     assert_eq!(member.status().member_id, id);
     assert_eq!(member.status().generation, generation);
     assert_eq!(broker.requests(ApiKey::JoinGroup).len(), joins, "no further JoinGroup");
-}
-
-#[tokio::test(start_paused = true)]
-async fn d_29_an_error_while_loading_offsets_is_never_taken_for_no_offset() {
-    let broker = broker(1).await;
-    for _ in 0..50 {
-        broker.produce(TOPIC, "key", "value").await.unwrap();
-    }
-    let (first, seen) = recording(&broker);
-    let member = first.start().await.unwrap();
-    eventually("all are handled", || seen.len() == 50).await;
-    member.close(Default::default()).await;
-    let rule = broker.faults().on(ApiKey::OffsetFetch).error(ErrorCode::UnstableOffsetCommit);
-    let mut events = first.events();
-    let _member = first.start().await.unwrap();
-    tokio::time::sleep(secs(20)).await;
-    assert!(rule.hits() > 2);
-    rule.clear();
-    broker.produce(TOPIC, "key", "value").await.unwrap();
-    eventually("it goes on where it was", || seen.len() == 51).await;
-    let resets = std::iter::from_fn(|| events.try_next())
-        .filter(|event| matches!(event, MemberEvent::OffsetReset { .. }));
-    assert_eq!(resets.count(), 0);
-    assert_eq!(broker.group(GROUP).unwrap().members.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

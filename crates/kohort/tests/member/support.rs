@@ -10,6 +10,10 @@ use kohort::{
     MemberRef, MembershipRuntime, Record, connector_fn,
 };
 use kohort_broker::Broker;
+use kohort_client::{Address, Client, ClientConfig};
+use kohort_protocol::messages::{
+    LeaveGroupRequest, LeaveMember, OffsetCommitPartition, OffsetCommitRequest, OffsetCommitTopic,
+};
 
 pub(crate) const GROUP: &str = "orders-service";
 pub(crate) const TOPIC: &str = "orders";
@@ -126,4 +130,39 @@ pub(crate) async fn kill_child(member: &MemberRef, id: &str) {
     let children = member.which_children().await.unwrap();
     let child = children.iter().find(|child| child.id == id).unwrap_or_else(|| panic!("no child {id}"));
     child.cell.as_ref().expect("it runs").kill();
+}
+
+/// A tool beside the group, and where it asks.
+fn tool(broker: &Broker) -> (Client, Address) {
+    let memory = broker.memory();
+    let server: Address = broker.bootstrap_servers()[0].parse().unwrap();
+    let mut config = ClientConfig::new(vec![server.clone()]);
+    config.connector = connector_fn(move |host, port| {
+        let memory = memory.clone();
+        async move { memory.connect(&host, port).await }
+    });
+    (Client::new(config, kohort_telemetry::Hub::new()), server)
+}
+
+/// What a tool commits for a group that has no members.
+pub(crate) async fn commit_from_outside(broker: &Broker, offset: i64) {
+    let (client, server) = tool(broker);
+    let partition = OffsetCommitPartition { partition: 0, offset, leader_epoch: -1, metadata: None };
+    let request = OffsetCommitRequest {
+        group_id: GROUP.into(),
+        generation: -1,
+        topics: vec![OffsetCommitTopic { name: TOPIC.into(), partitions: vec![partition] }],
+        ..OffsetCommitRequest::default()
+    };
+    client.call(&server, &request, secs(5)).await.unwrap();
+    assert_eq!(broker.committed(GROUP, TOPIC, 0), Some(offset));
+}
+
+/// An operator removes a member from the group.
+pub(crate) async fn evict(broker: &Broker, member_id: &str) {
+    let (client, server) = tool(broker);
+    let member = LeaveMember { member_id: member_id.into(), group_instance_id: None, reason: None };
+    let request = LeaveGroupRequest { group_id: GROUP.into(), members: vec![member] };
+    client.call(&server, &request, secs(5)).await.unwrap();
+    assert!(!broker.group(GROUP).unwrap().members.contains_key(member_id));
 }
