@@ -1,6 +1,7 @@
 //! A group, its members, and the questions one asks of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,16 @@ impl GroupState {
         }
     }
 
-    /// Which state may follow which.
+    /// Every state.
+    pub const ALL: [GroupState; 4] = [
+        GroupState::Empty,
+        GroupState::PreparingRebalance,
+        GroupState::CompletingRebalance,
+        GroupState::Stable,
+    ];
+
+    /// Which state may follow which: the setter refuses all others, the drawing in `docs/protocol.md` is made from
+    /// this table, and the exploration test checks that each is walked.
     pub const TRANSITIONS: &'static [(GroupState, GroupState)] = &[
         (GroupState::Empty, GroupState::PreparingRebalance),
         (GroupState::PreparingRebalance, GroupState::Empty),
@@ -42,6 +52,12 @@ impl GroupState {
         (GroupState::CompletingRebalance, GroupState::PreparingRebalance),
         (GroupState::Stable, GroupState::PreparingRebalance),
     ];
+}
+
+impl fmt::Display for GroupState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// An offset as it was committed.

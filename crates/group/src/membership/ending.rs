@@ -50,12 +50,7 @@ impl Membership {
             Some(Ending { kind: Kind::Close, deadline: earlier, .. }) => *earlier = deadline.min(*earlier),
             Some(_) => {}
             None => {
-                // KIP-1092: a static member keeps its place unless told otherwise.
-                let leave = match operation {
-                    GroupMembershipOperation::Default => self.instance_id().is_none(),
-                    GroupMembershipOperation::LeaveGroup => true,
-                    GroupMembershipOperation::RemainInGroup => false,
-                };
+                let leave = operation.leaves(self.instance_id().is_some());
                 self.begin_ending(Kind::Close, deadline, leave, false, now, fx);
             }
         }

@@ -125,6 +125,25 @@ pub enum GroupMembershipOperation {
     RemainInGroup,
 }
 
+impl GroupMembershipOperation {
+    /// All of them.
+    pub const ALL: [GroupMembershipOperation; 3] = [
+        GroupMembershipOperation::Default,
+        GroupMembershipOperation::LeaveGroup,
+        GroupMembershipOperation::RemainInGroup,
+    ];
+
+    /// Does a close with this option send a LeaveGroup? KIP-1092: a static member (KIP-345) keeps its place unless
+    /// told otherwise.
+    pub fn leaves(self, is_static: bool) -> bool {
+        match self {
+            GroupMembershipOperation::Default => !is_static,
+            GroupMembershipOperation::LeaveGroup => true,
+            GroupMembershipOperation::RemainInGroup => false,
+        }
+    }
+}
+
 /// What came of one beat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Beat {

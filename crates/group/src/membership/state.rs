@@ -30,7 +30,7 @@ pub enum MemberState {
 
 use MemberState as S;
 
-/// The legal transitions, as data: the setter refuses all others, the drawing in `docs/architecture.md` is
+/// The legal transitions, as data: the setter refuses all others, the drawing in `docs/protocol.md` is
 /// made from this table, and the exploration test checks that each is walked.
 pub const TRANSITIONS: &[(MemberState, MemberState)] = &[
     (S::Unjoined, S::PreparingRebalance),
