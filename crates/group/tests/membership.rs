@@ -7,6 +7,8 @@
 mod committing;
 #[path = "membership/ending.rs"]
 mod ending;
+#[path = "membership/every_answer.rs"]
+mod every_answer;
 #[path = "membership/heart.rs"]
 mod heart;
 #[path = "membership/joining.rs"]
