@@ -71,7 +71,7 @@ pub(crate) fn line(event: &MemberEvent) -> Option<(Paint, String)> {
 pub(crate) fn closed(report: &CloseReport) -> String {
     let mut text = match &report.leave {
         LeaveOutcome::Left => "left the group".to_owned(),
-        LeaveOutcome::NotSent => "nothing to leave".to_owned(),
+        LeaveOutcome::NotSent => "no LeaveGroup was sent".to_owned(),
         LeaveOutcome::Unconfirmed(why) => format!("the leave is not confirmed: {why}"),
     };
     if !report.dropped.is_empty() {

@@ -305,6 +305,18 @@ fn a_demo_loses_nothing() {
 }
 
 #[test]
+fn a_demo_of_static_restarts_costs_no_rebalance() {
+    let ended = kohort(&["demo", "--static", "--records", "4000"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    for (name, value) in [("records booked", "4000"), ("lost", "0"), ("restarts", "2"), ("rebalances", "0")] {
+        let line = format!("  {name:<18} {value:>12}");
+        assert!(ended.stdout.contains(&line), "no line {line:?} in {}", ended.stdout);
+    }
+    let back = ended.stdout.lines().filter(|line| line.contains(" again, ")).count();
+    assert_eq!(back, 2, "{}", ended.stdout);
+}
+
+#[test]
 fn a_demo_takes_the_lines_of_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let (some, none) = (folder.path().join("some.tsv"), folder.path().join("none.tsv"));

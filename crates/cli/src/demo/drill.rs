@@ -34,6 +34,33 @@ pub(super) struct Found {
     pub(super) fresh: bool,
 }
 
+impl Found {
+    /// Says what is not as the bound wants it.
+    pub(super) fn check(&self, max: u32, window: Duration, wrong: &mut Vec<String>) {
+        if self.rejoins != max {
+            wrong.push(format!("{} rejoins in place instead of {max}", self.rejoins));
+        }
+        if self.terminations != [TerminalClass::CrashLoop] {
+            let classes: Vec<&str> = self.terminations.iter().map(|class| class.as_str()).collect();
+            wrong.push(format!(
+                "terminations were [{}] instead of [crash_loop]; is the window of {window:?} long enough for {} crashes?",
+                classes.join(", "),
+                max.saturating_add(1)
+            ));
+        } else if !self.fresh {
+            wrong.push("the terminated member was not started afresh".to_owned());
+        }
+    }
+
+    pub(super) fn rows(&self) -> [(&'static str, String); 3] {
+        [
+            ("rejoins", self.rejoins.to_string()),
+            ("terminations", self.terminations.len().to_string()),
+            ("rebalances", self.rebalances.to_string()),
+        ]
+    }
+}
+
 /// What the watcher of the events counts; the drill waits on it.
 #[derive(Default, Clone, Debug)]
 pub(super) struct Counts {
@@ -156,7 +183,7 @@ async fn again(
 }
 
 /// Waits until so many members are stable in one generation.
-async fn settle(group: &ConsumerGroup, all: usize, patience: Duration) -> Result<(), CliError> {
+pub(super) async fn settle(group: &ConsumerGroup, all: usize, patience: Duration) -> Result<(), CliError> {
     let deadline = Instant::now() + patience;
     loop {
         let running = group.running();
@@ -183,7 +210,7 @@ async fn settle(group: &ConsumerGroup, all: usize, patience: Duration) -> Result
     }
 }
 
-fn member(group: &ConsumerGroup, name: &MemberName) -> Result<MemberRef, CliError> {
+pub(super) fn member(group: &ConsumerGroup, name: &MemberName) -> Result<MemberRef, CliError> {
     let mut running = group.running().into_iter();
     running
         .find(|member| member.name() == name)

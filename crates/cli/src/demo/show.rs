@@ -61,7 +61,7 @@ impl Stage {
         self.print("");
     }
 
-    pub(super) fn table(&self, rows: &[(&str, String)], good: bool) {
+    pub(super) fn table(&self, rows: &[(&str, String)], verdict: Result<&str, &str>) {
         self.print("");
         for (name, value) in rows {
             let line = format!("  {name:<18} {value:>12}");
@@ -72,9 +72,9 @@ impl Stage {
             self.print(&paint.map_or(line.clone(), |paint| self.inner.painter.paint(paint, &line)));
         }
         self.print("");
-        let (paint, verdict) = match good {
-            true => (Paint::Green, "nothing was lost, and the crash bound did what it should"),
-            false => (Paint::Red, "this is not what should have happened"),
+        let (paint, verdict) = match verdict {
+            Ok(good) => (Paint::Green, good),
+            Err(bad) => (Paint::Red, bad),
         };
         self.print(&self.inner.painter.paint(paint, verdict));
     }
