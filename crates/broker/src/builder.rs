@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use kohort_group::coordinator::CoordinatorConfig;
+use kohort_protocol::ApiKey;
 
 use crate::broker::Broker;
 use crate::error::BrokerError;
@@ -127,6 +128,12 @@ impl BrokerBuilder {
     /// Requests kept for [`Broker::requests`]. Default 10 000; 0 keeps none.
     pub fn journal(mut self, requests: usize) -> Self {
         self.settings.journal = requests;
+        self
+    }
+
+    /// Speak this request up to this version only, as an older broker does. Default: all that are known.
+    pub fn max_version(mut self, api: ApiKey, version: i16) -> Self {
+        self.settings.max_versions.insert(api, version);
         self
     }
 

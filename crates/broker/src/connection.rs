@@ -137,7 +137,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     async fn serve_frame(&mut self, mut body: Bytes) -> Result<(), CloseReason> {
         let header = RequestHeader::decode(&mut body)?;
-        let Some(api) = header.spoken().filter(|api| api::SERVED.contains(api)) else {
+        let at_most = |api: &ApiKey| self.shared.max_versions.get(api).copied().unwrap_or(i16::MAX);
+        let spoken =
+            header.spoken().filter(|api| api::SERVED.contains(api) && header.api_version <= at_most(api));
+        let Some(api) = spoken else {
             return self.not_spoken(&header).await;
         };
         let request = match AnyRequest::decode(api, header.api_version, body) {
@@ -154,7 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if header.api() != Some(ApiKey::ApiVersions) {
             return Err(CloseReason::NotServed { key: header.api_key, version: header.api_version });
         }
-        let answer = api::api_versions::answer(ErrorCode::UnsupportedVersion);
+        let answer = api::api_versions::answer(ErrorCode::UnsupportedVersion, &self.shared.max_versions);
         let bytes = frame::encode_response(&answer, 0, header.correlation_id)?;
         self.write(bytes).await
     }

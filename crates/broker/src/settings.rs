@@ -1,6 +1,9 @@
 //! A broker's settings, with their defaults. Filled in by `builder`.
 
+use std::collections::BTreeMap;
+
 use kohort_group::coordinator::CoordinatorConfig;
+use kohort_protocol::ApiKey;
 
 /// What a broker may be told; see the methods of `BrokerBuilder`.
 #[derive(Debug, Clone)]
@@ -17,6 +20,7 @@ pub(crate) struct Settings {
     pub(crate) max_partitions: usize,
     pub(crate) max_connections: usize,
     pub(crate) journal: usize,
+    pub(crate) max_versions: BTreeMap<ApiKey, i16>,
 }
 
 impl Default for Settings {
@@ -35,6 +39,7 @@ impl Default for Settings {
             max_partitions: 100_000,
             max_connections: 10_000,
             journal: 10_000,
+            max_versions: BTreeMap::new(),
         }
     }
 }

@@ -2,12 +2,12 @@
 //! `server` keeps the timer; the `Broker` handle looks in. Nothing is awaited and no foreign code runs under the
 //! lock.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use kohort_protocol::AnyRequest;
+use kohort_protocol::{AnyRequest, ApiKey};
 use kohort_telemetry::Hub;
 use tokio::sync::{Notify, oneshot};
 
@@ -43,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) journal: Journal,
     pub(crate) max_frame_bytes: usize,
     pub(crate) max_connections: usize,
+    pub(crate) max_versions: BTreeMap<ApiKey, i16>,
     /// How many nodes there are, running or not.
     pub(crate) nodes: usize,
     /// The number of the last connection.
@@ -100,6 +101,7 @@ impl Shared {
             journal: Journal::new(settings.journal),
             max_frame_bytes: settings.max_frame_bytes,
             max_connections: settings.max_connections,
+            max_versions: settings.max_versions.clone(),
             nodes: settings.nodes,
             last_connection: AtomicU64::new(0),
             running: AtomicUsize::new(0),

@@ -21,6 +21,8 @@ mod offsets;
 mod outages;
 #[path = "member/responsive.rs"]
 mod responsive;
+#[path = "member/retries.rs"]
+mod retries;
 #[path = "member/static_members.rs"]
 mod static_members;
 #[path = "member/support.rs"]
