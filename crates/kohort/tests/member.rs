@@ -19,6 +19,8 @@ mod crash_bound;
 mod offsets;
 #[path = "member/outages.rs"]
 mod outages;
+#[path = "member/rebalances.rs"]
+mod rebalances;
 #[path = "member/responsive.rs"]
 mod responsive;
 #[path = "member/retries.rs"]

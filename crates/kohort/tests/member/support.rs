@@ -88,6 +88,22 @@ impl Handler for Recorder {
     }
 }
 
+/// Takes its time for each record, then writes it down.
+pub(crate) struct Slow {
+    pub(crate) seen: Seen,
+    pub(crate) each: Duration,
+}
+
+impl Handler for Slow {
+    type Error = Infallible;
+
+    async fn handle(&mut self, record: Record<'_>, cx: &mut Context) -> Result<(), Infallible> {
+        tokio::time::sleep(self.each).await;
+        self.seen.push(cx, record.offset);
+        Ok(())
+    }
+}
+
 /// A group whose handler only writes down.
 pub(crate) fn recording(broker: &Broker) -> (ConsumerGroup, Seen) {
     let seen = Seen::default();
