@@ -1,10 +1,15 @@
 //! Closing a dynamic member (KIP-1092), in every state.
 
-use kohort::{CloseOptions, GroupMembershipOperation, LeaveOutcome, MemberEvent, MemberState};
+use kohort::{
+    Assignor, CloseOptions, ErrorCode, GroupMembershipOperation, LeaveOutcome, MemberEvent, MemberState,
+};
+use kohort_broker::Broker;
 use kohort_protocol::ApiKey;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use crate::support::{GROUP, broker, eventually, recording, secs, stable, until};
+use crate::support::{
+    GROUP, Seen, Slow, TOPIC, broker, eventually, group, millis, recording, secs, stable, until,
+};
 
 #[tokio::test(start_paused = true)]
 async fn c_close_01_a_dynamic_member_leaves_once_and_at_once() {
@@ -156,22 +161,6 @@ impl kohort::Handler for Forever {
     }
 }
 
-struct Slow(crate::support::Seen);
-
-impl kohort::Handler for Slow {
-    type Error = std::convert::Infallible;
-
-    async fn handle(
-        &mut self,
-        record: kohort::Record<'_>,
-        cx: &mut kohort::Context,
-    ) -> Result<(), Self::Error> {
-        tokio::time::sleep(crate::support::millis(300)).await;
-        self.0.push(cx, record.offset);
-        Ok(())
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn d_25_and_c_close_14_the_record_in_hand_finishes_nothing_new_begins_and_hearts_beat_until_the_leave()
 {
@@ -181,7 +170,10 @@ async fn d_25_and_c_close_14_the_record_in_hand_finishes_nothing_new_begins_and_
     }
     let seen = crate::support::Seen::default();
     let handler = seen.clone();
-    let group = crate::support::group(&broker).handler(move |_| Slow(handler.clone())).build().unwrap();
+    let group = crate::support::group(&broker)
+        .handler(move |_| Slow { seen: handler.clone(), each: millis(300) })
+        .build()
+        .unwrap();
     let member = group.start().await.unwrap();
     eventually("some are handled", || seen.len() == 5).await;
     broker.clear_requests();
@@ -199,4 +191,188 @@ async fn d_25_and_c_close_14_the_record_in_hand_finishes_nothing_new_begins_and_
         Some(6),
         "what is finished is not redelivered"
     );
+}
+
+/// The other member of the group is stable with everything, soon after the close.
+async fn others_go_on(broker: &Broker, other: &kohort::Member, closed: Instant, what: &str) {
+    eventually("the other has everything", || {
+        let status = other.status();
+        status.state == MemberState::Stable && status.assignment.len() == 2
+    })
+    .await;
+    assert!(closed.elapsed() <= secs(2), "{what}: {:?}", closed.elapsed());
+    assert_eq!(broker.group(GROUP).unwrap().members.len(), 1, "{what}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_23_a_close_ends_in_every_state_of_a_rebalance_and_the_others_go_on_at_once() {
+    for (what, stopped_by) in [
+        ("a JoinGroup is out", Some((ApiKey::JoinGroup, MemberState::PreparingRebalance))),
+        ("between the answers to join and sync", Some((ApiKey::SyncGroup, MemberState::CompletingRebalance))),
+        ("without partitions", None),
+        ("just after the beat that said so", None),
+    ] {
+        let broker = broker(2).await;
+        let (others, _) = recording(&broker);
+        let other = others.start().await.unwrap();
+        eventually("the other is in", || other.status().state == MemberState::Stable).await;
+        let (group, _) = recording(&broker);
+        let mut events = group.events();
+        let (member, third) = if what == "without partitions" {
+            // Three members, two partitions: the last by id has none.
+            let (more, _) = recording(&broker);
+            let (one, two) = (group.start().await.unwrap(), more.start().await.unwrap());
+            eventually("all are in", || {
+                [&one, &two, &other].iter().all(|member| member.status().state == MemberState::Stable)
+                    && broker.group(GROUP).unwrap().members.len() == 3
+            })
+            .await;
+            sleep(secs(2)).await;
+            let spare = [&one, &two].iter().position(|member| member.status().assignment.is_empty());
+            // The one without partitions closes; should the other's place be the spare one, both do.
+            match spare {
+                Some(1) => (two, Some(one)),
+                _ => (one, Some(two)),
+            }
+        } else {
+            (group.start().await.unwrap(), None)
+        };
+        stable(&mut events).await;
+        eventually("the group is settled", || other.status().state == MemberState::Stable).await;
+        sleep(secs(1)).await;
+        let id = member.status().member_id;
+        if let Some((api, state)) = stopped_by {
+            broker.faults().on(api).member(&id).drop();
+            broker.faults().on(ApiKey::Heartbeat).member(&id).times(1).error(ErrorCode::RebalanceInProgress);
+            eventually("it is there", || member.status().state == state).await;
+        } else if what == "just after the beat that said so" {
+            broker.faults().on(ApiKey::Heartbeat).member(&id).times(1).error(ErrorCode::RebalanceInProgress);
+            until(&mut events, |event| matches!(event, MemberEvent::Rebalance { .. })).await;
+        }
+        broker.clear_requests();
+        let begun = Instant::now();
+        let report = member.close(CloseOptions::timeout(secs(5))).await;
+        assert!(begun.elapsed() <= secs(1), "{what}: {:?}", begun.elapsed());
+        assert_eq!((report.leave, report.forced), (LeaveOutcome::Left, false), "{what}");
+        let leaves = broker.requests(ApiKey::LeaveGroup);
+        assert_eq!(leaves.len(), 1, "{what}");
+        assert_eq!(leaves[0].member_id.as_ref(), Some(&id), "{what}: the newest id");
+        let closed = Instant::now();
+        if let Some(third) = third {
+            third.close(CloseOptions::timeout(secs(5))).await;
+        }
+        others_go_on(&broker, &other, closed, what).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_23_a_close_right_after_the_demand_for_a_member_id_leaves_with_the_pending_id() {
+    let broker = broker(2).await;
+    let (group, _) = recording(&broker);
+    // The handshake's second JoinGroup never gets an answer.
+    broker.faults().on(ApiKey::JoinGroup).when(|request| request.member_id.as_deref() != Some("")).drop();
+    let member = group.start().await.unwrap();
+    eventually("the second is out", || broker.requests(ApiKey::JoinGroup).len() == 2).await;
+    let pending = broker.requests(ApiKey::JoinGroup)[1].member_id.clone();
+    let begun = Instant::now();
+    let report = member.close(CloseOptions::timeout(secs(5))).await;
+    assert_eq!((report.leave, begun.elapsed() < secs(1)), (LeaveOutcome::Left, true));
+    assert_eq!(broker.requests(ApiKey::LeaveGroup)[0].member_id, pending);
+    assert!(broker.group(GROUP).unwrap().pending.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_close_08_and_d_24_a_close_without_a_broker_tries_until_its_deadline_and_says_what_was_dropped() {
+    let broker = broker(1).await;
+    let seen = Seen::default();
+    let group = {
+        let seen = seen.clone();
+        group(&broker).commit_interval(secs(60)).handler(move |_| seen.handler()).build().unwrap()
+    };
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    for _ in 0..3 {
+        broker.produce(TOPIC, "key", "value").await.unwrap();
+    }
+    eventually("they are handled", || seen.len() == 3).await;
+    broker.stop().await;
+    let begun = Instant::now();
+    let report = member.close(CloseOptions::timeout(secs(5))).await;
+    let took = begun.elapsed();
+    assert!(took >= secs(4) && took <= secs(6), "the whole time, and no more: {took:?}");
+    assert!(report.forced && report.committed.is_empty(), "{report:?}");
+    assert_eq!(report.dropped.iter().map(ToString::to_string).collect::<Vec<_>>(), ["orders-0"]);
+    assert!(!matches!(report.leave, LeaveOutcome::Left), "{report:?}");
+    let closed = std::iter::from_fn(|| events.try_next())
+        .filter(|event| matches!(event, MemberEvent::Closed { report, .. } if report.forced));
+    assert_eq!(closed.count(), 1, "one forced close is told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_25_a_rebalance_during_the_last_drain_changes_nothing_and_the_peers_take_over_at_once() {
+    let broker = broker(2).await;
+    let (seen, other_seen) = (Seen::default(), Seen::default());
+    let with = |seen: &Seen, each| {
+        let seen = seen.clone();
+        group(&broker).handler(move |_| Slow { seen: seen.clone(), each }).build().unwrap()
+    };
+    let (busy, peers) = (with(&seen, millis(900)), with(&other_seen, millis(1)));
+    let mut events = busy.events();
+    let member = busy.start().await.unwrap();
+    stable(&mut events).await;
+    for partition in [0, 1].repeat(10) {
+        broker.produce_to(TOPIC, partition, Some(b"key"), Some(b"value")).await.unwrap();
+    }
+    eventually("two are handled, and two in hand", || seen.len() == 2).await;
+    sleep(millis(100)).await;
+    broker.clear_requests();
+    let id = member.status().member_id;
+    let closing = tokio::spawn(async move { member.close(CloseOptions::timeout(secs(5))).await });
+    // A peer joins while the records in hand are finished.
+    let peer = peers.start().await.unwrap();
+    let report = closing.await.unwrap();
+    let left = Instant::now();
+    assert_eq!((report.leave, report.forced), (LeaveOutcome::Left, false));
+    assert_eq!(seen.len(), 4, "the records in hand, and no other");
+    eventually("the peer owns both", || peer.status().assignment.len() == 2).await;
+    assert!(left.elapsed() <= secs(1), "{:?}", left.elapsed());
+    let mut asked = broker.all_requests();
+    asked.retain(|request| request.member_id.as_ref() == Some(&id));
+    assert!(
+        asked.iter().all(|request| request.api != ApiKey::JoinGroup),
+        "no JoinGroup after the close began"
+    );
+    assert!(asked.iter().any(|request| request.api == ApiKey::Heartbeat), "hearts beat in the drain");
+    assert_eq!(asked.last().unwrap().api, ApiKey::LeaveGroup);
+    eventually("the peer handles the rest", || other_seen.counts().len() == 16).await;
+    assert!(other_seen.counts().keys().all(|at| !seen.counts().contains_key(at)), "nothing is handled twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_close_15_a_cooperative_member_closed_while_it_joins_commits_and_leaves_at_once_and_calls_it_lost()
+{
+    let broker = broker(2).await;
+    let seen = Seen::default();
+    let group = {
+        let seen = seen.clone();
+        let builder = group(&broker).assignors([Assignor::CooperativeSticky]).commit_interval(secs(60));
+        builder.handler(move |_| seen.handler()).build().unwrap()
+    };
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    broker.produce_to(TOPIC, 0, Some(b"key"), Some(b"value")).await.unwrap();
+    eventually("it is handled", || seen.len() == 1).await;
+    broker.faults().on(ApiKey::JoinGroup).drop();
+    broker.faults().on(ApiKey::Heartbeat).times(1).error(ErrorCode::RebalanceInProgress);
+    eventually("it joins", || member.status().state == MemberState::PreparingRebalance).await;
+    let begun = Instant::now();
+    let report = member.close(CloseOptions::timeout(secs(5))).await;
+    assert!(begun.elapsed() < millis(100), "{:?}", begun.elapsed());
+    assert_eq!((report.leave, report.forced), (LeaveOutcome::Left, false));
+    assert_eq!(broker.committed(GROUP, TOPIC, 0), Some(1), "what was handled is committed");
+    let given_up = std::iter::from_fn(|| events.try_next())
+        .find(|event| matches!(event, MemberEvent::Lost { .. } | MemberEvent::Revoked { .. }));
+    assert!(matches!(given_up, Some(MemberEvent::Lost { partitions, .. }) if partitions.len() == 2));
 }
