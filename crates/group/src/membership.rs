@@ -385,7 +385,7 @@ impl Membership {
         if !keeps && !self.owned.is_empty() {
             self.to(MemberState::Revoking, fx);
             let all = self.owned.clone();
-            self.begin_handover(all, now, self.config.handover_timeout(), identity_gone, fx);
+            self.begin_handover(all, now, self.handover_timeout(now), identity_gone, fx);
             return;
         }
         if !keeps {

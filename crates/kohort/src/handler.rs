@@ -103,6 +103,8 @@ pub struct Context {
     pub(crate) generation: i32,
     pub(crate) position: i64,
     pub(crate) unreported: u64,
+    /// On the slot's clock, when the worker last told of its progress because it was time.
+    pub(crate) reported_at: Duration,
     pub(crate) manager: ActorRef<ManagerMessage>,
     pub(crate) request_timeout: Duration,
 }

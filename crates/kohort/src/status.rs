@@ -130,14 +130,21 @@ impl Slot {
         Some(self.position.load(Ordering::Acquire)).filter(|position| *position >= 0)
     }
 
-    pub(crate) fn set_position(&self, position: i64) {
+    /// Gives the slot's age, which is how long ago the partition was assigned.
+    pub(crate) fn set_position(&self, position: i64) -> Duration {
         self.position.store(position, Ordering::Release);
-        self.touch();
+        self.touch()
     }
 
-    fn touch(&self) {
-        let since = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.progress.store(since, Ordering::Relaxed);
+    /// Since the partition was assigned.
+    pub(crate) fn age(&self) -> Duration {
+        self.born.elapsed()
+    }
+
+    fn touch(&self) -> Duration {
+        let age = self.age();
+        self.progress.store(u64::try_from(age.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        age
     }
 
     /// How long the handler has had the record in hand; `None` while it has none.

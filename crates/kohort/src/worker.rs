@@ -155,6 +155,7 @@ where
             generation: arguments.run.generation,
             position: arguments.slot.position().unwrap_or(-1),
             unreported: 0,
+            reported_at: arguments.slot.age(),
             manager: arguments.manager.clone(),
             request_timeout: arguments.incarnation.config.membership.request_timeout,
         };

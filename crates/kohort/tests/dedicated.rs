@@ -68,6 +68,82 @@ fn d_07_a_handler_that_blocks_the_only_thread_for_three_session_timeouts_costs_n
     });
 }
 
+#[test]
+fn d_07_when_every_thread_is_blocked_hearts_beat_and_a_revoke_is_answered_by_its_deadline() {
+    const BLOCKED: Duration = Duration::from_secs(5);
+    let brokers = tokio::runtime::Runtime::new().unwrap();
+    let broker = brokers.block_on(async {
+        let config = CoordinatorConfig {
+            min_session_timeout: Duration::from_millis(500),
+            ..CoordinatorConfig::default()
+        };
+        let builder = Broker::builder().listen("127.0.0.1:0").topic("orders", 4).coordinator(config);
+        let broker = builder.start().await.unwrap();
+        for partition in 0..4 {
+            broker.produce_to("orders", partition, None, Some(b"value")).await.unwrap();
+        }
+        broker
+    });
+    let with = |blocked: Duration| {
+        ConsumerGroup::builder("orders-service", ["orders"])
+            .bootstrap_servers(broker.bootstrap_servers())
+            .session_timeout(Duration::from_secs(1))
+            .heartbeat_interval(Duration::from_millis(200))
+            .rebalance_timeout(Duration::from_secs(3))
+            .crash_rejoin_max_jitter(Duration::from_millis(100))
+            .auto_offset_reset(AutoOffsetReset::Earliest)
+            .handler(kohort::handler_fn(move |_| async move {
+                std::thread::sleep(blocked);
+                Ok::<(), Infallible>(())
+            }))
+            .build()
+            .unwrap()
+    };
+    let (blocking, other) = (with(BLOCKED), with(Duration::ZERO));
+    let handlers =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let evs = blocking.events();
+    let member = handlers.block_on(blocking.start()).unwrap();
+    // From here on this thread looks on; both threads of the handlers are soon blocked.
+    let patience = std::time::Instant::now() + Duration::from_secs(10);
+    let wait_until = |what: &str, holds: &dyn Fn() -> bool| {
+        while !holds() {
+            assert!(std::time::Instant::now() < patience, "never: {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait_until("it has its partitions", &|| member.status().assignment.len() == 4);
+    let id = member.status().member_id;
+    // The heart has no thread of the handlers': it goes on through a session timeout.
+    let beats = || broker.requests(ApiKey::Heartbeat).len();
+    let before = beats();
+    wait_until("hearts beat on", &|| beats() >= before + 7);
+    assert_eq!(broker.group("orders-service").unwrap().generation, 1, "nobody is evicted");
+    broker.clear_requests();
+    let second = brokers.block_on(other.start()).unwrap();
+    let joined = || {
+        let joins = broker.requests(ApiKey::JoinGroup);
+        joins.into_iter().find(|join| join.member_id.as_ref() == Some(&id)).map(|join| join.at)
+    };
+    std::thread::sleep(Duration::from_secs(6));
+    let mut ev = evs;
+    while let Some(e) = ev.try_next() {
+        println!("{e:?}");
+    }
+    for r in broker.all_requests() {
+        if r.api != ApiKey::Heartbeat && r.api != ApiKey::Fetch {
+            println!("{:?} {:?} {:?} {:?}", r.at, r.api, r.member_id, r.generation);
+        }
+    }
+    wait_until("it joins", &|| joined().is_some());
+    let asked = broker.requests(ApiKey::JoinGroup)[0].at;
+    let took = joined().unwrap() - asked;
+    assert!(took <= Duration::from_secs(3), "by the rebalance timeout, though no worker answers: {took:?}");
+    brokers.block_on(second.close(kohort::CloseOptions::timeout(Duration::from_secs(1))));
+    drop(member);
+    handlers.shutdown_timeout(Duration::from_secs(10));
+}
+
 /// Symptom: a member that joins the group, owned by nobody.
 #[test]
 fn a_start_that_is_dropped_leaves_nothing_running() {

@@ -76,7 +76,7 @@ impl MembershipConfig {
         self.request_timeout.max(self.rebalance_timeout.saturating_add(self.session_timeout_padding))
     }
 
-    /// How long giving partitions back may take before the JoinGroup has to leave.
+    /// How long giving partitions back may take from the beginning of a rebalance on.
     pub(crate) fn handover_timeout(&self) -> Duration {
         let one = Duration::from_secs(1);
         self.rebalance_timeout

@@ -25,6 +25,8 @@ pub(super) struct Handover {
     commit_by: Instant,
     release_by: Instant,
     hook: Hook,
+    /// How long past `release_by` workers that were killed are waited for.
+    grace: Duration,
     /// A step ran out of time.
     pub(super) cut_short: bool,
 }
@@ -42,6 +44,14 @@ const LOST_WITHIN: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(1);
 
 impl Membership {
+    /// How long giving partitions back may take before the JoinGroup has to be there. The coordinator counts from
+    /// when the rebalance began, of which this member heard by a beat, up to an interval later.
+    pub(super) fn handover_timeout(&self, now: Instant) -> Duration {
+        let whole = self.config.handover_timeout();
+        let since = self.heartbeat.undisturbed.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        whole - since.min(whole * 3 / 4)
+    }
+
     /// Begins to give these partitions back, within `total`.
     pub(super) fn begin_handover(
         &mut self,
@@ -61,11 +71,12 @@ impl Membership {
                 commit_by: now,
                 release_by: now + total.min(LOST_WITHIN),
                 hook: Hook::Lost,
+                grace: GRACE,
                 cut_short: false,
             });
             return self.release(now, fx);
         }
-        let drain = total * 7 / 10;
+        let (drain, grace) = (total * 7 / 10, GRACE.min(total / 10));
         let draining = partitions.iter().cloned().collect();
         self.handover = Some(Handover {
             step: Step::Draining,
@@ -73,8 +84,9 @@ impl Membership {
             partitions,
             deadline: now + drain,
             commit_by: now + total * 85 / 100,
-            release_by: now + total,
+            release_by: now + total - grace,
             hook: Hook::Revoked,
+            grace,
             cut_short: false,
         });
         fx.push(Effect::DrainWorkers { round: self.rounds, partitions: draining, within: drain });
@@ -195,7 +207,7 @@ impl Membership {
     fn release(&mut self, now: Instant, fx: &mut Effects) {
         let Some(handover) = &mut self.handover else { return };
         handover.step = Step::Releasing;
-        handover.deadline = handover.release_by + GRACE;
+        handover.deadline = handover.release_by + handover.grace;
         let within = handover.release_by.saturating_duration_since(now);
         let partitions = handover.partitions.iter().cloned().collect();
         fx.push(Effect::ReleaseWorkers { round: handover.round, partitions, hook: handover.hook, within });
@@ -220,7 +232,7 @@ impl Membership {
         // The identity went, or the end came, while only some were given back: now the rest.
         let (rest, lost) = (self.owned.clone(), self.generation < 0);
         let left = self.ending.as_ref().map(|ending| ending.left(now));
-        self.begin_handover(rest, now, left.unwrap_or(self.config.handover_timeout()), lost, fx);
+        self.begin_handover(rest, now, left.unwrap_or(self.handover_timeout(now)), lost, fx);
     }
 
     fn after_handover(&mut self, now: Instant, fx: &mut Effects) {

@@ -26,6 +26,8 @@ pub(super) struct Heart {
     armed: Option<Armed>,
     /// When the coordinator last proved that it counts this member in.
     pub(super) last_good: Option<Instant>,
+    /// When it last said that no rebalance runs: one that a beat tells of began after that.
+    pub(super) undisturbed: Option<Instant>,
     /// After a crash: when the rejoin follows.
     pub(super) rejoin_at: Option<Instant>,
 }
@@ -125,6 +127,9 @@ impl Membership {
         if matches!(code, ErrorCode::None | ErrorCode::RebalanceInProgress) {
             self.heartbeat.last_good = Some(now);
             self.lookup.backoff.reset();
+        }
+        if code == ErrorCode::None {
+            self.heartbeat.undisturbed = Some(now);
         }
         match verdict(GroupApi::Heartbeat, code) {
             // A retry is the next beat.

@@ -400,6 +400,7 @@ impl Membership {
         }
         self.lookup.backoff.reset();
         self.heartbeat.last_good = Some(now);
+        self.heartbeat.undisturbed = Some(now);
         self.complete_by = self.may_be_incomplete().then(|| now + self.config.rebalance_timeout);
         if let Some(leadership) = &mut self.leadership {
             leadership.watch_at = Some(now + leadership.wait(&self.config));
@@ -413,7 +414,7 @@ impl Membership {
         if !moved.is_empty() {
             // KIP-429: what moves is given back now; the join behind it lets its next owner have it.
             self.to(MemberState::Revoking, fx);
-            self.begin_handover(moved, now, self.config.handover_timeout(), false, fx);
+            self.begin_handover(moved, now, self.handover_timeout(now), false, fx);
         }
     }
 

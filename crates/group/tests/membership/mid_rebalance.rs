@@ -189,3 +189,21 @@ fn c_join_05_a_member_whose_own_next_join_fenced_its_older_one_goes_on() {
     stand.join_error(late, E::FencedInstanceId);
     assert_eq!((stand.terminated(), stand.state()), (None, MemberState::PreparingRebalance));
 }
+
+/// Symptom: a member whose handlers block was thrown out of the group by every rebalance.
+#[test]
+fn d_07_workers_that_never_answer_do_not_keep_the_join_beyond_the_rebalance_timeout() {
+    for late in [0, 1, 3, 5] {
+        let mut stand = Stand::new();
+        stand.stable(3);
+        stand.answered(E::None);
+        // The rebalance may begin now; the next beat tells of it.
+        let begun = stand.now;
+        stand.pass(secs(late));
+        stand.answered(E::RebalanceInProgress);
+        stand.effects.retain(|effect| !matches!(effect, Effect::Ask { .. }));
+        stand.join();
+        let took = stand.now - begun;
+        assert!(took <= secs(9), "heard of it {late} s late, joined after {took:?} of 10 s");
+    }
+}

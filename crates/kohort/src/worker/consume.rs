@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use kohort_protocol::messages::AbortedTransaction;
 use kohort_protocol::records::{BatchHeader, ControlType, RecordBatch};
-use tokio::time::Instant;
 
 use crate::handler::{BatchHandler, Context, Handler};
 use crate::status::{Run, Slot};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Progress within a batch of slow records is told this often.
+/// Progress within what was fetched is told this often, so that commits follow slow handlers too.
 const REPORT_EVERY: Duration = Duration::from_millis(500);
 
 /// Whether a batch was gone through.
@@ -44,7 +43,11 @@ pub(crate) trait Consume: Send + 'static {
 fn handled(position: i64, records: u64, context: &mut Context, slot: &Slot) {
     context.position = position;
     context.unreported += records;
-    slot.set_position(position);
+    let at = slot.set_position(position);
+    if at.saturating_sub(context.reported_at) >= REPORT_EVERY {
+        context.reported_at = at;
+        context.report();
+    }
     // The next failure is the first again.
     slot.starts.store(1, Ordering::Relaxed);
 }
@@ -59,7 +62,6 @@ impl<H: Handler> Consume for PerRecord<H> {
         run: &Run,
         slot: &Slot,
     ) -> Result<Flow, BoxError> {
-        let mut reported = Instant::now();
         for record in batch {
             if record.offset < context.position {
                 continue;
@@ -70,11 +72,6 @@ impl<H: Handler> Consume for PerRecord<H> {
             let offset = record.offset;
             self.0.handle(record, context).await.map_err(Into::into)?;
             handled(offset + 1, 1, context, slot);
-            // Read every 64 records, or after each slow one: the clock costs more than a cheap handler.
-            if context.unreported.is_multiple_of(64) && reported.elapsed() >= REPORT_EVERY {
-                context.report();
-                reported = Instant::now();
-            }
         }
         Ok(Flow::Done)
     }

@@ -376,3 +376,39 @@ async fn c_close_15_a_cooperative_member_closed_while_it_joins_commits_and_leave
         .find(|event| matches!(event, MemberEvent::Lost { .. } | MemberEvent::Revoked { .. }));
     assert!(matches!(given_up, Some(MemberEvent::Lost { partitions, .. }) if partitions.len() == 2));
 }
+
+#[tokio::test(start_paused = true)]
+async fn c_close_13_whoever_closes_again_or_at_the_same_time_or_too_late_gets_one_answer_and_does_nothing() {
+    let broker = broker(2).await;
+    let (group, _) = recording(&broker);
+    let (mut events, mut all) = (group.events(), group.events());
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    let closes = (0..5u64).map(|n| {
+        let member = member.reference();
+        tokio::spawn(async move { member.close(CloseOptions::timeout(secs(n))).await })
+    });
+    let mut reports = Vec::new();
+    for close in closes.collect::<Vec<_>>() {
+        reports.push(close.await.unwrap());
+    }
+    reports.push(member.close(CloseOptions::default()).await);
+    assert!(reports.windows(2).all(|pair| pair[0] == pair[1]), "{reports:?}");
+    assert_eq!(member.ended().await.unwrap(), reports[0]);
+    assert_eq!(broker.requests(ApiKey::LeaveGroup).len(), 1);
+    let told = std::iter::from_fn(|| all.try_next());
+    assert_eq!(told.filter(|event| matches!(event, MemberEvent::Closed { .. })).count(), 1);
+    assert!(member.which_children().await.is_err(), "there is nothing to ask any more");
+
+    // One that ended for a reason keeps that reason; closing it is no more than a question.
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    broker.faults().on(ApiKey::Heartbeat).error(ErrorCode::GroupAuthorizationFailed);
+    let reason = member.ended().await.unwrap_err();
+    broker.clear_requests();
+    let begun = Instant::now();
+    member.close(CloseOptions::timeout(secs(5))).await;
+    assert_eq!(begun.elapsed(), secs(0));
+    assert_eq!(member.ended().await.unwrap_err().to_string(), reason.to_string());
+    assert!(broker.all_requests().is_empty());
+}

@@ -10,8 +10,9 @@ use kohort::{
     TerminalReason,
 };
 use kohort_broker::Broker;
+use kohort_protocol::records::{Compression, RecordBatchBuilder};
 
-use crate::support::{GROUP, Seen, TOPIC, broker, eventually, group, recording, secs, stable, until};
+use crate::support::{GROUP, Seen, Slow, TOPIC, broker, eventually, group, recording, secs, stable, until};
 
 async fn produce(broker: &Broker, records: usize) {
     for n in 0..records {
@@ -212,6 +213,36 @@ async fn batches_are_handled_whole() {
     eventually("all are handled", || seen.counts().len() == 100).await;
     let report = member.close(Default::default()).await;
     assert_eq!(report.committed.values().sum::<i64>(), 100);
+}
+
+/// Symptom: after a kill everything was handled again that had come with one fetch, however long ago.
+#[tokio::test(start_paused = true)]
+async fn what_a_slow_handler_has_done_is_committed_every_interval_and_not_after_the_fetch() {
+    for in_one_batch in [false, true] {
+        let broker = broker(1).await;
+        if in_one_batch {
+            let mut batch = RecordBatchBuilder::new(Compression::None);
+            for _ in 0..100 {
+                batch.append(0, None, Some(b"value"), []).unwrap();
+            }
+            broker.produce_batch(TOPIC, 0, batch.build().unwrap()).await.unwrap();
+        } else {
+            produce(&broker, 100).await;
+        }
+        let seen = Seen::default();
+        let group = {
+            let seen = seen.clone();
+            let slow = move |_: &_| Slow { seen: seen.clone(), each: secs(1) };
+            group(&broker).commit_interval(secs(2)).handler(slow).build().unwrap()
+        };
+        let _member = group.start().await.unwrap();
+        for handled in [10, 20, 40] {
+            eventually("it gets on", || seen.len() == handled).await;
+            let done = broker.committed(GROUP, TOPIC, 0).unwrap_or(0);
+            let handled = i64::try_from(handled).unwrap();
+            assert!(done >= handled - 4, "{done} of {handled} are committed; in one batch: {in_one_batch}");
+        }
+    }
 }
 
 /// Commits itself, after every record.

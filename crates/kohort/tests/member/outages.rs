@@ -1,10 +1,16 @@
 //! Brokers that are not there, answer late, or say no.
 
-use kohort::{Health, MemberEvent, TerminalClass, TerminalReason};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use kohort::{
+    CloseOptions, Context, Handler, Health, MemberEvent, MemberState, Record, TerminalClass, TerminalReason,
+};
 use kohort_broker::Broker;
 use kohort_protocol::{ApiKey, ErrorCode};
+use tokio::time::{Instant, sleep};
 
-use crate::support::{TOPIC, broker, eventually, group, recording, secs, stable, until};
+use crate::support::{GROUP, Seen, TOPIC, broker, eventually, group, millis, recording, secs, stable, until};
 
 #[tokio::test(start_paused = true)]
 async fn d_14_without_a_broker_it_keeps_trying_says_so_once_and_joins_soon_after() {
@@ -182,4 +188,128 @@ async fn d_05_syncs_that_always_say_rebalance_are_paced() {
     assert_eq!(storms.filter(|event| matches!(event, MemberEvent::RebalanceStorm { .. })).count(), 1);
     rule.clear();
     stable(&mut events).await;
+}
+
+/// Half a second for each record; when each was begun.
+struct Timed {
+    seen: Seen,
+    begun: Arc<Mutex<Vec<Instant>>>,
+}
+
+impl Handler for Timed {
+    type Error = Infallible;
+
+    async fn handle(&mut self, record: Record<'_>, cx: &mut Context) -> Result<(), Infallible> {
+        self.begun.lock().unwrap().push(Instant::now());
+        sleep(millis(500)).await;
+        self.seen.push(cx, record.offset);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_06_what_an_evicted_member_has_in_hand_is_all_that_two_members_handle() {
+    let broker = broker(2).await;
+    for partition in [0, 1].repeat(100) {
+        broker.produce_to(TOPIC, partition, Some(b"key"), Some(b"value")).await.unwrap();
+    }
+    let with = || {
+        let (seen, begun) = (Seen::default(), Arc::<Mutex<Vec<Instant>>>::default());
+        let group = {
+            let (seen, begun) = (seen.clone(), Arc::clone(&begun));
+            let make = move |_: &_| Timed { seen: seen.clone(), begun: Arc::clone(&begun) };
+            group(&broker).commit_interval(millis(500)).handler(make).build().unwrap()
+        };
+        (group, seen, begun)
+    };
+    let ((cut, cut_seen, cut_begun), (other, other_seen, _)) = (with(), with());
+    let mut events = cut.events();
+    let (member, second) = (cut.start().await.unwrap(), other.start().await.unwrap());
+    eventually("they share", || {
+        member.status().assignment.len() == 1 && second.status().assignment.len() == 1
+    })
+    .await;
+    sleep(secs(3)).await;
+    let id = member.status().member_id;
+    // Its coordinator hears nothing of it any more, and it hears nothing of the coordinator; fetches still work.
+    for api in [ApiKey::Heartbeat, ApiKey::OffsetCommit, ApiKey::JoinGroup, ApiKey::SyncGroup] {
+        broker.faults().on(api).member(&id).drop();
+    }
+    broker.faults().on(ApiKey::FindCoordinator).times(1000).error(ErrorCode::CoordinatorNotAvailable);
+    let at = Instant::now();
+    sleep(secs(12)).await;
+    let last = *cut_begun.lock().unwrap().last().unwrap();
+    assert!(last - at <= secs(6), "no new handler call after the session timeout: {:?}", last - at);
+    assert!(last - at >= secs(4), "it works until then: {:?}", last - at);
+    eventually("the other has both", || second.status().assignment.len() == 2).await;
+    let evicted = Instant::now();
+    broker.faults().clear();
+    eventually("it is back", || member.status().state == MemberState::Stable).await;
+    let commits = broker.requests(ApiKey::OffsetCommit);
+    let late = commits.iter().filter(|commit| commit.member_id.as_ref() == Some(&id) && commit.at > evicted);
+    assert_eq!(late.count(), 0, "nothing is committed under the old id");
+    let lost = std::iter::from_fn(|| events.try_next());
+    assert_eq!(lost.filter(|event| matches!(event, MemberEvent::Lost { .. })).count(), 1);
+    eventually("all is handled", || cut_seen.counts().len() + other_seen.counts().len() >= 200).await;
+    // What it could not commit is handled again, nothing else.
+    let both = cut_seen.counts().keys().filter(|at| other_seen.counts().contains_key(at)).count();
+    let uncommitted = 6 * 2 + 1;
+    assert!(both <= uncommitted, "{both} records were handled by both");
+}
+
+/// The coordinator moves; the new one loads for three seconds.
+#[tokio::test(start_paused = true)]
+async fn d_26_a_coordinator_that_moves_and_loads_costs_no_rebalance_and_commits_get_through() {
+    let broker = broker(1).await;
+    let seen = Seen::default();
+    let group = {
+        let seen = seen.clone();
+        group(&broker).commit_interval(millis(500)).handler(move |_| seen.handler()).build().unwrap()
+    };
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    sleep(secs(1)).await;
+    let (id, generation) = (member.status().member_id, member.status().generation);
+    broker.clear_requests();
+    broker.produce(TOPIC, "key", "value").await.unwrap();
+    for api in [ApiKey::Heartbeat, ApiKey::OffsetCommit] {
+        broker.faults().on(api).times(1).error(ErrorCode::NotCoordinator);
+    }
+    broker.faults().on(ApiKey::FindCoordinator).times(2).error(ErrorCode::CoordinatorNotAvailable);
+    let loading = [ApiKey::Heartbeat, ApiKey::OffsetCommit, ApiKey::OffsetFetch, ApiKey::JoinGroup]
+        .map(|api| broker.faults().on(api).error(ErrorCode::CoordinatorLoadInProgress));
+    sleep(secs(4)).await;
+    let lookups = broker.requests(ApiKey::FindCoordinator).len();
+    assert!(
+        (3..=5).contains(&lookups),
+        "two refusals and one answer for each move, none for the loading: {lookups}"
+    );
+    loading.iter().for_each(kohort_broker::FaultRule::clear);
+    let loaded = Instant::now();
+    eventually("the commit gets through", || broker.committed(GROUP, TOPIC, 0) == Some(1)).await;
+    assert!(loaded.elapsed() <= secs(5), "{:?}", loaded.elapsed());
+    assert_eq!((member.status().member_id, member.status().generation), (id, generation));
+    assert_eq!(broker.requests(ApiKey::JoinGroup).len(), 0, "no rebalance");
+
+    // What a LeaveGroup answers at such a time is only logged.
+    broker.faults().on(ApiKey::LeaveGroup).error(ErrorCode::UnknownMemberId);
+    let report = member.close(CloseOptions::timeout(secs(5))).await;
+    assert!(!report.forced, "{report:?}");
+    assert!(member.ended().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_26_an_outage_of_two_minutes_does_not_end_the_member() {
+    let broker = broker(1).await;
+    let (group, seen) = recording(&broker);
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    broker.stop().await;
+    sleep(secs(120)).await;
+    broker.restart().await.unwrap();
+    broker.produce(TOPIC, "key", "value").await.unwrap();
+    eventually("it consumes again", || seen.len() == 1).await;
+    assert!(matches!(member.status().health, Health::Healthy));
 }

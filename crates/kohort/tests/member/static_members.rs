@@ -2,12 +2,15 @@
 
 use kohort::supervisor::Supervisor;
 use kohort::{
-    CloseOptions, ConsumerGroup, GroupMembershipOperation, LeaveOutcome, MemberEvent, TerminalClass,
+    CloseOptions, ConsumerGroup, ErrorCode, GroupMembershipOperation, LeaveOutcome, MemberEvent,
+    TerminalClass,
 };
 use kohort_broker::Broker;
 use kohort_protocol::ApiKey;
 
-use crate::support::{GROUP, Seen, broker, eventually, group, kill_child, recording, secs, stable, until};
+use crate::support::{
+    GROUP, Seen, broker, eventually, group, kill_child, recording, remove_members, secs, stable, until,
+};
 
 fn static_group(broker: &Broker, instance: &str) -> ConsumerGroup {
     group(broker).group_instance_id(instance).handler(|_| Seen::default().handler()).build().unwrap()
@@ -202,4 +205,83 @@ async fn d_19_a_killed_process_that_comes_back_with_its_id_is_accepted_at_once_a
     assert_eq!((member.status().assignment.len(), member.status().generation), (2, generation));
     tokio::time::sleep(secs(5)).await;
     assert_eq!(other.status().generation, generation);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_21_four_closes_send_a_leave_group_or_keep_the_place() {
+    use GroupMembershipOperation::*;
+    for (instance, operation, leaves) in [
+        (Some("web-0"), Default, 0),
+        (None, Default, 1),
+        (Some("web-0"), LeaveGroup, 1),
+        (None, RemainInGroup, 0),
+    ] {
+        let what = format!("{instance:?} {operation:?}");
+        let broker = broker(2).await;
+        let (others, _) = recording(&broker);
+        let other = others.start().await.unwrap();
+        let member = match instance {
+            Some(id) => static_group(&broker, id).start().await.unwrap(),
+            None => recording(&broker).0.start().await.unwrap(),
+        };
+        eventually("they share", || {
+            member.status().assignment.len() == 1 && other.status().assignment.len() == 1
+        })
+        .await;
+        let generation = other.status().generation;
+        member.close(CloseOptions::group_membership_operation(operation)).await;
+        assert_eq!(broker.requests(ApiKey::LeaveGroup).len(), leaves, "{what}");
+        tokio::time::sleep(secs(4)).await;
+        let moved = other.status().generation > generation;
+        assert_eq!(moved, leaves == 1, "{what}: the other rebalances at once, or not within the session");
+        tokio::time::sleep(secs(5)).await;
+        assert_eq!(other.status().assignment.len(), 2, "{what}: after the session timeout in any case");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_22_a_static_member_that_goes_for_good_is_told_to_leave_by_itself_or_by_an_operator() {
+    let with = |broker: &Broker, id: &str| {
+        let builder = group(broker).session_timeout(secs(120)).rebalance_timeout(secs(10));
+        builder.group_instance_id(id).handler(|_| Seen::default().handler()).build().unwrap()
+    };
+    for by_operator in [false, true] {
+        let broker = broker(3).await;
+        let groups = ["web-0", "web-1", "web-2"].map(|id| with(&broker, id));
+        let (first, second) = (groups[0].start().await.unwrap(), groups[1].start().await.unwrap());
+        let app =
+            Supervisor::one_for_one().intensity(0, secs(1)).child(groups[2].child_spec("web-2").unwrap());
+        let app = app.start().await.unwrap();
+        eventually("all share", || {
+            groups
+                .iter()
+                .all(|group| group.running().iter().all(|member| member.status().assignment.len() == 1))
+        })
+        .await;
+        let third = groups[2].running()[0].clone();
+        let begun = if by_operator {
+            app.which_children().await.unwrap()[0].cell.as_ref().unwrap().kill();
+            app.ended().await;
+            tokio::time::sleep(secs(20)).await;
+            assert_eq!(broker.group(GROUP).unwrap().members.len(), 3, "its place is kept");
+            let begun = tokio::time::Instant::now();
+            // By instance id alone; and one that nobody has.
+            let removed = remove_members(&broker, &["web-2", "web-9"]).await;
+            assert_eq!(removed, [ErrorCode::None, ErrorCode::UnknownMemberId]);
+            begun
+        } else {
+            broker.clear_requests();
+            let begun = tokio::time::Instant::now();
+            third.close(CloseOptions::group_membership_operation(GroupMembershipOperation::LeaveGroup)).await;
+            let leave = &broker.requests(ApiKey::LeaveGroup)[0];
+            assert!(leave.version >= 3 && leave.member_id.as_deref().unwrap().starts_with("web-2-"));
+            assert_eq!(leave.group_instance_id.as_deref(), Some("web-2"), "both ids");
+            begun
+        };
+        eventually("all partitions are served", || {
+            first.status().assignment.len() + second.status().assignment.len() == 3
+        })
+        .await;
+        assert!(begun.elapsed() <= secs(10), "within the rebalance timeout: {:?}", begun.elapsed());
+    }
 }

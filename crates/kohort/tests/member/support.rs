@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kohort::{
-    AutoOffsetReset, ConsumerGroup, ConsumerGroupBuilder, Context, Handler, MemberEvent, MemberEvents,
-    MemberRef, MembershipRuntime, Record, connector_fn,
+    AutoOffsetReset, ConsumerGroup, ConsumerGroupBuilder, Context, ErrorCode, Handler, MemberEvent,
+    MemberEvents, MemberRef, MembershipRuntime, Record, connector_fn,
 };
 use kohort_broker::Broker;
 use kohort_client::{Address, Client, ClientConfig};
@@ -174,11 +174,25 @@ pub(crate) async fn commit_from_outside(broker: &Broker, offset: i64) {
     assert_eq!(broker.committed(GROUP, TOPIC, 0), Some(offset));
 }
 
+async fn leave(broker: &Broker, members: Vec<LeaveMember>) -> Vec<ErrorCode> {
+    let (client, server) = tool(broker);
+    let request = LeaveGroupRequest { group_id: GROUP.into(), members };
+    let answer = client.call(&server, &request, secs(5)).await.unwrap();
+    answer.members.into_iter().map(|member| member.error).collect()
+}
+
 /// An operator removes a member from the group.
 pub(crate) async fn evict(broker: &Broker, member_id: &str) {
-    let (client, server) = tool(broker);
     let member = LeaveMember { member_id: member_id.into(), group_instance_id: None, reason: None };
-    let request = LeaveGroupRequest { group_id: GROUP.into(), members: vec![member] };
-    client.call(&server, &request, secs(5)).await.unwrap();
-    assert!(!broker.group(GROUP).unwrap().members.contains_key(member_id));
+    assert_eq!(leave(broker, vec![member]).await, [ErrorCode::None]);
+}
+
+/// An operator removes static members by their instance ids.
+pub(crate) async fn remove_members(broker: &Broker, instances: &[&str]) -> Vec<ErrorCode> {
+    let members = instances.iter().map(|id| LeaveMember {
+        member_id: String::new(),
+        group_instance_id: Some((*id).into()),
+        reason: None,
+    });
+    leave(broker, members.collect()).await
 }

@@ -3,6 +3,7 @@
 use kohort::{ConsumerGroup, MemberEvent};
 use kohort_broker::Broker;
 use kohort_protocol::{ApiKey, ErrorCode};
+use tokio::time::Instant;
 
 use crate::support::{GROUP, Seen, TOPIC, broker, eventually, group, secs, stable};
 
@@ -55,6 +56,57 @@ async fn d_31_a_topic_that_is_created_later_is_served_after_exactly_one_rebalanc
     eventually("its record is handled", || seen.len() == 1).await;
     tokio::time::sleep(secs(20)).await;
     assert_eq!(member.status().generation, generation + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_31_a_missing_topic_holds_nothing_up_and_growth_is_served_after_one_rebalance_for_each_change() {
+    let started = Broker::builder().in_memory().auto_create_topics(false).topic("a", 2).start();
+    let broker = started.await.unwrap();
+    let (seen, memory) = (Seen::default(), broker.memory());
+    let handler = seen.clone();
+    let builder = ConsumerGroup::builder(GROUP, ["a", "b"]).bootstrap_servers(broker.bootstrap_servers());
+    let builder = builder.connector(kohort::connector_fn(move |host, port| {
+        let memory = memory.clone();
+        async move { memory.connect(&host, port).await }
+    }));
+    let group = builder
+        .session_timeout(secs(6))
+        .heartbeat_interval(secs(1))
+        .metadata_max_age(secs(2))
+        .property("auto.offset.reset", "earliest")
+        .membership_runtime(kohort::MembershipRuntime::Current)
+        .handler(move |_| handler.handler())
+        .build()
+        .unwrap();
+    let (mut events, mut all) = (group.events(), group.events());
+    let member = group.start().await.unwrap();
+    let begun = Instant::now();
+    stable(&mut events).await;
+    broker.produce_to("a", 0, None, Some(b"value")).await.unwrap();
+    eventually("a flows", || seen.len() == 1).await;
+    assert!(begun.elapsed() <= secs(2), "at once: {:?}", begun.elapsed());
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(broker.topics(), ["a"], "subscribing creates nothing");
+    let missing = std::iter::from_fn(|| all.try_next())
+        .filter(|event| matches!(event, MemberEvent::MissingTopic { topic, .. } if topic == "b"));
+    assert_eq!(missing.count(), 1, "told once");
+
+    let mut generation = member.status().generation;
+    for (what, partitions) in [("b comes", 4), ("a grows", 6), ("b goes", 4)] {
+        match what {
+            "b comes" => broker.create_topic("b", 2).await.unwrap(),
+            "a grows" => broker.create_partitions("a", 4).await.unwrap(),
+            _ => assert!(broker.delete_topic("b").await),
+        }
+        let changed = Instant::now();
+        eventually(what, || member.status().assignment.len() == partitions).await;
+        assert!(changed.elapsed() <= secs(12), "{what}: {:?}", changed.elapsed());
+        tokio::time::sleep(secs(30)).await;
+        generation += 1;
+        assert_eq!(member.status().generation, generation, "{what}: exactly one rebalance");
+    }
+    broker.produce_to("a", 3, None, Some(b"value")).await.unwrap();
+    eventually("a new partition is served from its start", || seen.len() == 2).await;
 }
 
 #[tokio::test(start_paused = true)]
