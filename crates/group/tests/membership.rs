@@ -11,5 +11,7 @@ mod ending;
 mod heart;
 #[path = "membership/joining.rs"]
 mod joining;
+#[path = "membership/leading.rs"]
+mod leading;
 #[path = "membership/stand.rs"]
 mod stand;

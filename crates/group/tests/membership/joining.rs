@@ -1,17 +1,16 @@
-//! C-JOIN, C-SYNC, C-COORD, C-OFETCH, C-REB-09, C-STATIC.
+//! C-JOIN, C-SYNC, C-COORD, C-OFETCH.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use kohort_group::membership::{Answer, Effect, Failure, Notice, Question, TerminalCause};
+use kohort_group::membership::{Answer, Effect, Notice, Question, TerminalCause};
 use kohort_group::verdict::GroupApi;
 use kohort_group::{MemberState, MembershipConfig};
 use kohort_protocol::ErrorCode as E;
 use kohort_protocol::messages::{JoinGroupResponse, SyncGroupResponse};
 
 use crate::stand::{
-    Stand, TOPIC, assigned, blob, config, counts, follower, leader, network, node, offsets, offsets_with,
-    partition, secs,
+    Stand, assigned, config, follower, network, node, offsets, offsets_with, partition, secs,
 };
 
 #[test]
@@ -236,35 +235,6 @@ fn c_sync_09_a_sync_that_was_lost_starts_again_from_the_join() {
 }
 
 #[test]
-fn c_sync_11_a_leader_told_to_skip_assigns_nothing_and_watches_all_topics() {
-    let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..config() });
-    stand.find();
-    let (round, _) = stand.join();
-    stand.join_answer(round, JoinGroupResponse { skip_assignment: true, ..leader(3) });
-    let (round, request) = stand.sync();
-    assert!(request.assignments.is_empty());
-    stand.answer(round, Ok(Answer::Synced(assigned(&[0, 1]))));
-    // The offsets, and a look at the topics at once.
-    let questions = [stand.question(), stand.question()];
-    let watch =
-        questions.iter().find(|(_, question)| matches!(question, Question::PartitionCounts(_))).unwrap();
-    stand.answer(watch.0, Ok(counts(2)));
-    assert_eq!(stand.state(), MemberState::Stable);
-    stand.effects.clear();
-    stand.answered(E::None);
-    stand.now += secs(299);
-    stand.answered(E::None);
-    stand.pass(secs(1));
-    let (round, question) = stand.question();
-    assert!(matches!(question, Question::PartitionCounts(_)));
-    stand.answer(round, Ok(counts(3)));
-    assert!(
-        stand.notices().any(|notice| matches!(notice, Notice::Rebalance { .. })),
-        "it still notices growth"
-    );
-}
-
-#[test]
 fn c_sync_12_an_assignment_of_a_topic_not_subscribed_to_is_not_applied() {
     let mut stand = Stand::new();
     let round = stand.syncing(1);
@@ -286,35 +256,6 @@ fn an_assignment_that_cannot_be_read_is_told_and_joined_again_at_a_pace() {
     assert!(stand.notices().any(|notice| matches!(notice, Notice::UnreadableBlob { .. })));
     assert_eq!(stand.asks(), 0);
     stand.join();
-}
-
-#[test]
-fn a_leader_assigns_and_an_unreadable_subscription_costs_only_its_member() {
-    let mut stand = Stand::new();
-    stand.find();
-    let (round, _) = stand.join();
-    let mut response = leader(1);
-    let mut broken = response.members[0].clone();
-    broken.member_id = "broken".into();
-    broken.metadata = Bytes::from_static(&[0, 1, 0x7f, 0xff, 0xff, 0xff]);
-    response.members.push(broken);
-    stand.join_answer(round, response);
-    let (round, question) = stand.question();
-    assert_eq!(question, Question::PartitionCounts(vec![TOPIC.into()]));
-    stand.answer(round, Ok(counts(3)));
-    let (_, request) = stand.sync();
-    let shares: std::collections::BTreeMap<_, _> = request
-        .assignments
-        .iter()
-        .map(|share| (share.member_id.as_str(), share.assignment.clone()))
-        .collect();
-    assert_eq!(shares["m"], blob(&[0, 1, 2]));
-    assert_eq!(shares["broken"], blob(&[]));
-    assert!(
-        stand.notices().any(
-            |notice| matches!(notice, Notice::UnreadableBlob { member_id, .. } if member_id == "broken")
-        )
-    );
 }
 
 #[test]
@@ -416,80 +357,4 @@ fn c_ofetch_01_02_04_only_a_clear_no_starts_by_the_reset_policy() {
     let (round, _) = stand.question();
     stand.answer(round, Ok(Answer::Offsets(offsets(&[(2, 7)]))));
     assert_eq!(starts(&stand).last(), Some(&(partition(2), Some(7))));
-}
-
-#[test]
-fn c_reb_09_growth_makes_the_leader_alone_rejoin_and_a_passing_error_or_shrinking_does_not() {
-    let watch = |first: JoinGroupResponse, seen: Result<Answer, Failure>| {
-        let mut stand = Stand::new();
-        stand.find();
-        let (round, _) = stand.join();
-        let leads = first.leader == "m";
-        stand.join_answer(round, first);
-        if leads {
-            let (round, _) = stand.question();
-            stand.answer(round, Ok(counts(2)));
-        }
-        let (round, _) = stand.sync();
-        stand.answer(round, Ok(Answer::Synced(assigned(&[0, 1]))));
-        let (round, _) = stand.question();
-        stand.answer(round, Ok(Answer::Offsets(offsets(&[(0, 1), (1, 1)]))));
-        stand.effects.clear();
-        for _ in 0..60 {
-            stand.answered(E::None);
-            stand.pass(secs(5));
-        }
-        if leads {
-            let (round, question) = stand.question();
-            assert!(matches!(question, Question::PartitionCounts(_)));
-            stand.answer(round, seen);
-        }
-        stand.state()
-    };
-    assert_eq!(watch(leader(1), Ok(counts(3))), MemberState::Revoking);
-    assert_eq!(watch(follower(1), Ok(counts(3))), MemberState::Stable);
-    assert_eq!(watch(leader(1), Ok(counts(2))), MemberState::Stable);
-    assert_eq!(watch(leader(1), Ok(counts(1))), MemberState::Stable, "shrinking");
-    assert_eq!(watch(leader(1), Ok(Answer::PartitionCounts(Default::default()))), MemberState::Stable);
-    assert_eq!(watch(leader(1), Err(network())), MemberState::Stable);
-}
-
-#[test]
-fn c_static_10_an_old_broker_makes_a_static_member_dynamic_everywhere_with_one_warning() {
-    let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..config() });
-    stand.find();
-    let (round, request) = stand.join();
-    assert_eq!(request.group_instance_id.as_deref(), Some("i"));
-    stand.answer(round, Ok(Answer::Joined { version: 4, response: follower(1) }));
-    let (round, request) = stand.sync();
-    assert_eq!(request.group_instance_id, None);
-    assert_eq!(stand.armed().1.group_instance_id, None);
-    stand.answer(round, Ok(Answer::Synced(assigned(&[]))));
-    stand.answered(E::RebalanceInProgress);
-    let (round, request) = stand.join();
-    assert_eq!(request.group_instance_id, None);
-    stand.answer(round, Ok(Answer::Joined { version: 4, response: follower(2) }));
-    let told =
-        stand.notices().filter(|notice| matches!(notice, Notice::StaticMembershipUnsupported { version: 4 }));
-    assert_eq!(told.count(), 1);
-    stand.effects.clear();
-    let deadline = stand.now + secs(5);
-    stand.input(kohort_group::Input::Close { operation: Default::default(), deadline });
-    assert!(matches!(stand.question().1, Question::Leave(_)), "it leaves as a dynamic member does");
-}
-
-#[test]
-fn c_static_11_a_leader_under_its_old_id_takes_itself_for_a_follower() {
-    let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..config() });
-    stand.find();
-    let (round, _) = stand.join();
-    stand.answer(
-        round,
-        Ok(Answer::Joined {
-            version: 8,
-            response: JoinGroupResponse { leader: "old".into(), ..follower(3) },
-        }),
-    );
-    let (_, request) = stand.sync();
-    assert!(request.assignments.is_empty());
 }
