@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use kohort_group::membership::{Answer, Effect, Notice, Question, TerminalCause};
+use kohort_group::membership::{Answer, Effect, Failure, Notice, Question, TerminalCause};
 use kohort_group::verdict::GroupApi;
 use kohort_group::{MemberState, MembershipConfig};
 use kohort_protocol::ErrorCode as E;
-use kohort_protocol::messages::{JoinGroupResponse, SyncGroupResponse};
+use kohort_protocol::messages::{CoordinatorAddress, JoinGroupResponse, SyncGroupResponse};
 
 use crate::stand::{
     Stand, assigned, config, follower, network, node, offsets, offsets_with, partition, secs,
@@ -91,6 +91,57 @@ fn c_join_05_06_07_refusals_are_terminal_and_not_retried() {
             matches!(cause, TerminalCause::Refused { api: GroupApi::JoinGroup, code: told, .. } if *told == code)
         );
         assert_eq!(stand.asks(), 0);
+    }
+}
+
+/// A refusal is for good for the incarnation that got it. The next one has no id to bring along: who is refused for
+/// the group's size was given none, or is removed. What a static member keeps is its instance id.
+#[test]
+fn c_join_06_a_full_group_refuses_for_good_and_a_fresh_incarnation_may_try_again() {
+    let refused = TerminalCause::Refused {
+        api: GroupApi::JoinGroup,
+        code: E::GroupMaxSizeReached,
+        detail: String::new(),
+    };
+    for instance in [None, Some("i".to_string())] {
+        let config = MembershipConfig { group_instance_id: instance.clone(), ..config() };
+        // A newcomer.
+        let mut stand = Stand::with(config.clone());
+        stand.find();
+        let (round, _) = stand.join();
+        stand.effects.clear();
+        stand.join_error(round, E::GroupMaxSizeReached);
+        assert_eq!(
+            stand.effects,
+            [
+                Effect::Notice(Notice::State {
+                    from: MemberState::PreparingRebalance,
+                    to: MemberState::Fatal
+                }),
+                Effect::Terminate(refused.clone()),
+            ],
+            "it is in no group that it could leave"
+        );
+        assert_eq!(stand.core.deadline(), None);
+        // A member of long standing, when the limit was lowered.
+        let mut stand = Stand::with(config.clone());
+        stand.stable(5);
+        stand.answered(E::RebalanceInProgress);
+        stand.drained();
+        stand.released("revoked");
+        let (round, request) = stand.join();
+        assert_eq!(request.member_id, "m");
+        stand.join_error(round, E::GroupMaxSizeReached);
+        assert_eq!((stand.terminated(), stand.asks()), (Some(&refused), 0));
+        // The one after it.
+        let mut stand = Stand::with(config);
+        stand.find();
+        let (round, request) = stand.join();
+        assert_eq!((request.member_id.as_str(), request.group_instance_id), ("", instance));
+        stand.join_answer(round, follower(6));
+        let (round, _) = stand.sync();
+        stand.answer(round, Ok(Answer::Synced(assigned(&[0]))));
+        assert_eq!((stand.state(), stand.core.generation()), (MemberState::Stable, 6));
     }
 }
 
@@ -277,17 +328,51 @@ fn c_coord_01_lookups_are_paced_by_a_doubling_back_off() {
 }
 
 #[test]
-fn c_coord_02_an_unauthorized_lookup_is_terminal() {
-    let mut stand = Stand::new();
-    let (round, _) = stand.question();
-    let address = kohort_protocol::messages::CoordinatorAddress {
-        error: E::GroupAuthorizationFailed,
-        node_id: -1,
-        port: -1,
-        ..Default::default()
+fn c_coord_02_a_lookup_that_no_other_would_mend_is_terminal_and_not_repeated() {
+    let unauthorized = || {
+        Ok(Answer::Coordinator(CoordinatorAddress {
+            error: E::GroupAuthorizationFailed,
+            node_id: -1,
+            port: -1,
+            ..Default::default()
+        }))
     };
-    stand.answer(round, Ok(Answer::Coordinator(address)));
-    assert_eq!(stand.terminated(), Some(&TerminalCause::GroupAuthorizationFailed));
+    let unsupported = || Failure::Unsupported("the broker does not speak FindCoordinator".into());
+    for (answer, expected) in [
+        (unauthorized(), TerminalCause::GroupAuthorizationFailed),
+        (
+            Err(unsupported()),
+            TerminalCause::Unsupported { detail: "the broker does not speak FindCoordinator".into() },
+        ),
+        (Err(Failure::ClientDied("gone".into())), TerminalCause::ClientDied { detail: "gone".into() }),
+    ] {
+        // At the first lookup there is nothing to give back.
+        let mut stand = Stand::new();
+        let (round, _) = stand.question();
+        stand.effects.clear();
+        stand.answer(round, answer.clone());
+        assert_eq!(
+            stand.effects,
+            [
+                Effect::Notice(Notice::State { from: MemberState::Unjoined, to: MemberState::Fatal }),
+                Effect::Terminate(expected.clone()),
+            ]
+        );
+        assert_eq!(stand.core.deadline(), None, "never again");
+        // In the group its partitions are lost first.
+        let mut stand = Stand::new();
+        stand.stable(5);
+        stand.answered(E::NotCoordinator);
+        while stand.asks() == 0 {
+            stand.now = stand.core.deadline().unwrap();
+            stand.input(kohort_group::Input::Deadline);
+        }
+        let (round, _) = stand.question();
+        stand.answer(round, answer);
+        stand.released("lost");
+        assert_eq!((stand.terminated(), stand.asks()), (Some(&expected), 0));
+        assert_eq!(stand.core.deadline(), None);
+    }
 }
 
 #[test]

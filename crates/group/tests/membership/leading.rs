@@ -1,40 +1,73 @@
 //! The leader's duties and static members: C-SYNC-11, C-REB-09, C-STATIC.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
-use kohort_group::membership::{Answer, Failure, Notice, Question};
-use kohort_group::{Assignor, MemberState, MembershipConfig};
+use kohort_group::membership::{Answer, Failure, Notice, Question, RejoinReason};
+use kohort_group::{Assignor, Input, MemberState, MembershipConfig};
 use kohort_protocol::ErrorCode as E;
-use kohort_protocol::messages::{JoinGroupResponse, SyncGroupResponse};
+use kohort_protocol::consumer::Subscription;
+use kohort_protocol::messages::{JoinGroupResponse, JoinMember, SyncGroupResponse};
 
 use crate::stand::{Stand, TOPIC, assigned, blob, config, counts, follower, leader, network, offsets, secs};
 
 #[test]
-fn c_sync_11_a_leader_told_to_skip_assigns_nothing_and_watches_all_topics() {
-    let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..config() });
-    stand.find();
-    let (round, _) = stand.join();
-    stand.join_answer(round, JoinGroupResponse { skip_assignment: true, ..leader(3) });
-    let (round, request) = stand.sync();
-    assert!(request.assignments.is_empty());
-    stand.answer(round, Ok(Answer::Synced(assigned(&[0, 1]))));
-    // The offsets, and a look at the topics at once.
-    let questions = [stand.question(), stand.question()];
-    let watch =
-        questions.iter().find(|(_, question)| matches!(question, Question::PartitionCounts(_))).unwrap();
-    stand.answer(watch.0, Ok(counts(2)));
-    assert_eq!(stand.state(), MemberState::Stable);
-    stand.effects.clear();
-    stand.answered(E::None);
-    stand.now += secs(299);
-    stand.answered(E::None);
-    stand.pass(secs(1));
-    let (round, question) = stand.question();
-    assert!(matches!(question, Question::PartitionCounts(_)));
-    stand.answer(round, Ok(counts(3)));
-    assert!(
-        stand.notices().any(|notice| matches!(notice, Notice::Rebalance { .. })),
-        "it still notices growth"
-    );
+fn c_sync_11_a_leader_told_to_skip_assigns_nothing_and_watches_the_topics_of_all_members() {
+    let both = |ours, theirs| {
+        Answer::PartitionCounts(BTreeMap::from([(TOPIC.to_string(), ours), ("theirs".to_string(), theirs)]))
+    };
+    let skipping = || {
+        let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..config() });
+        stand.find();
+        let (round, _) = stand.join();
+        let subscription = Subscription { topics: vec!["theirs".into()], ..Default::default() };
+        let metadata = subscription.encode(1).unwrap();
+        let other = JoinMember { member_id: "other".into(), group_instance_id: None, metadata };
+        let mut response = JoinGroupResponse { skip_assignment: true, ..leader(3) };
+        response.members.push(other);
+        stand.join_answer(round, response);
+        assert!(
+            stand
+                .notices()
+                .any(|notice| matches!(notice, Notice::Joined { leader: true, members: Some(2), .. })),
+            "it is the leader all the same"
+        );
+        // The assignor is not run: nothing is looked up for it, nothing is assigned.
+        let (round, request) = stand.sync();
+        assert_eq!((request.assignments.len(), stand.asks()), (0, 0));
+        stand.answer(round, Ok(Answer::Synced(assigned(&[0, 1]))));
+        let (round, question) = stand.question();
+        assert!(matches!(question, Question::FetchOffsets(_)));
+        stand.answer(round, Ok(Answer::Offsets(offsets(&[(0, 1), (1, 1)]))));
+        // It has nothing to compare with yet, so it looks at once: at everybody's topics.
+        let (round, question) = stand.question();
+        assert_eq!(question, Question::PartitionCounts(vec![TOPIC.into(), "theirs".into()]));
+        stand.answer(round, Ok(both(2, 4)));
+        assert_eq!(stand.state(), MemberState::Stable);
+        stand.effects.clear();
+        for _ in 0..60 {
+            stand.answered(E::None);
+            stand.pass(secs(5));
+        }
+        let (round, question) = stand.question();
+        assert_eq!(question, Question::PartitionCounts(vec![TOPIC.into(), "theirs".into()]));
+        (stand, round)
+    };
+    let (mut stand, round) = skipping();
+    stand.answer(round, Ok(both(2, 4)));
+    assert_eq!(stand.state(), MemberState::Stable, "nothing grew");
+    for grown in [both(2, 5), both(3, 4)] {
+        let (mut stand, round) = skipping();
+        stand.effects.clear();
+        stand.answer(round, Ok(grown));
+        assert_eq!(
+            stand.notices().next(),
+            Some(&Notice::Rebalance { reason: RejoinReason::MetadataChanged, generation: 3 })
+        );
+        stand.drained();
+        stand.released("revoked");
+        assert_eq!(stand.join().1.member_id, "m");
+    }
 }
 
 #[test]
@@ -102,28 +135,55 @@ fn c_reb_09_growth_makes_the_leader_alone_rejoin_and_a_passing_error_or_shrinkin
     assert_eq!(watch(leader(1), Err(network())), MemberState::Stable);
 }
 
+/// Of the two ways that clients take (fatal, or dynamic with a warning) this is the second.
 #[test]
 fn c_static_10_an_old_broker_makes_a_static_member_dynamic_everywhere_with_one_warning() {
+    let warnings = |stand: &Stand| {
+        let told = |notice: &&Notice| matches!(notice, Notice::StaticMembershipUnsupported { version: 4 });
+        stand.notices().filter(told).count()
+    };
     let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..config() });
     stand.find();
     let (round, request) = stand.join();
-    assert_eq!(request.group_instance_id.as_deref(), Some("i"));
+    assert_eq!(request.group_instance_id.as_deref(), Some("i"), "it cannot know yet");
     stand.answer(round, Ok(Answer::Joined { version: 4, response: follower(1) }));
+    assert_eq!((stand.core.instance_id(), warnings(&stand)), (None, 1));
     let (round, request) = stand.sync();
     assert_eq!(request.group_instance_id, None);
     assert_eq!(stand.armed().1.group_instance_id, None);
-    stand.answer(round, Ok(Answer::Synced(assigned(&[]))));
+    stand.answer(round, Ok(Answer::Synced(assigned(&[0]))));
+    let (round, _) = stand.question();
+    stand.answer(round, Ok(Answer::Offsets(offsets(&[(0, 10)]))));
+    stand.handled(0, 15);
+    let (round, request) = stand.commit();
+    assert_eq!(request.group_instance_id, None);
+    stand.commit_answer(round, &request, E::None);
     stand.answered(E::RebalanceInProgress);
+    stand.drained();
+    stand.released("revoked");
     let (round, request) = stand.join();
     assert_eq!(request.group_instance_id, None);
     stand.answer(round, Ok(Answer::Joined { version: 4, response: follower(2) }));
-    let told =
-        stand.notices().filter(|notice| matches!(notice, Notice::StaticMembershipUnsupported { version: 4 }));
-    assert_eq!(told.count(), 1);
+    assert_eq!(warnings(&stand), 1, "once");
     stand.effects.clear();
     let deadline = stand.now + secs(5);
-    stand.input(kohort_group::Input::Close { operation: Default::default(), deadline });
-    assert!(matches!(stand.question().1, Question::Leave(_)), "it leaves as a dynamic member does");
+    stand.input(Input::Close { operation: Default::default(), deadline });
+    let (_, question) = stand.question();
+    let Question::Leave(request) = question else {
+        panic!("it leaves as a dynamic member does: {question:?}")
+    };
+    assert_eq!((request.members[0].member_id.as_str(), &request.members[0].group_instance_id), ("m", &None));
+
+    // A dynamic member has nothing to be warned of, and a broker that can is no reason either.
+    for (instance, version) in [(None, 4), (Some("i".to_string()), 5)] {
+        let mut stand = Stand::with(MembershipConfig { group_instance_id: instance.clone(), ..config() });
+        stand.find();
+        let (round, _) = stand.join();
+        stand.answer(round, Ok(Answer::Joined { version, response: follower(1) }));
+        let told = |notice: &Notice| matches!(notice, Notice::StaticMembershipUnsupported { .. });
+        assert!(!stand.notices().any(told));
+        assert_eq!(stand.core.instance_id(), instance);
+    }
 }
 
 #[test]
