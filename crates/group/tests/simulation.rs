@@ -125,3 +125,13 @@ fn planted_violations_are_caught() {
         assert!(caught, "nothing here breaks {invariant:?}, or nobody noticed");
     }
 }
+
+/// What a reader is told of is what is checked.
+#[test]
+fn the_documentation_lists_every_invariant() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/testing.md");
+    let page = std::fs::read_to_string(path).expect("the page is there");
+    for invariant in Invariant::ALL {
+        assert!(page.contains(&format!("`{invariant:?}`")), "docs/testing.md does not name {invariant:?}");
+    }
+}

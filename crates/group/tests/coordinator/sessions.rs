@@ -63,7 +63,8 @@ fn b_sess_02_a_commit_extends_the_session() {
 
 #[test]
 fn x_02_a_sync_a_followers_join_and_a_fetch_do_not_extend_the_session() {
-    let asks: [(&str, fn(&mut Stand, &str)); 3] = [
+    type Ask = fn(&mut Stand, &str);
+    let asks: [(&str, Ask); 3] = [
         ("SyncGroup", |stand, follower| {
             let call = stand.sync(follower, 1, &[]);
             assert_eq!(stand.synced(call).unwrap().error, E::None);
