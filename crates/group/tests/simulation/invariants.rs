@@ -32,7 +32,7 @@ invariants! {
     NothingIsSkipped,
     /// A member that is over says nothing, does nothing, waits for nothing, whatever reaches it.
     SilentAfterTheEnd,
-    /// No heart beats while a JoinGroup is outstanding.
+    /// No heart beats while a JoinGroup is outstanding, but for that of a member that ends meanwhile and drains.
     NoBeatInAJoin,
     /// No heart beats once a LeaveGroup is out.
     NoBeatAfterTheLeave,

@@ -66,11 +66,13 @@ impl World {
         config.session_timeout_padding = Duration::from_secs(2);
         config.commit_interval = Duration::from_secs(1);
         config.terminal_timeout = TERMINAL_TIMEOUT;
-        let bound = match () {
-            () if self.plants(Invariant::CrashBoundNotEarly) => CRASH_BOUND - 1,
-            () if self.plants(Invariant::CrashBoundNotLate) => CRASH_BOUND + 1,
-            () => CRASH_BOUND,
-        };
+        let mut bound = CRASH_BOUND;
+        if self.plants(Invariant::CrashBoundNotEarly) {
+            bound -= 1;
+        }
+        if self.plants(Invariant::CrashBoundNotLate) {
+            bound += 1;
+        }
         config.crash_rejoin_max_restarts = CrashBound::Max(bound);
         config.crash_rejoin_window = CRASH_WINDOW;
         Member {
@@ -407,7 +409,8 @@ impl World {
         Ok(())
     }
 
-    /// By what went out, not by what the core thinks.
+    /// By what went out, not by what the core thinks. A cooperative member that is closed while it joins drains what it
+    /// has, and beats meanwhile.
     fn check_heart(&self, index: usize) -> Checked {
         let member = &self.members[index];
         let beats = member.armed.is_some();
