@@ -9,6 +9,8 @@ mod joining;
 mod lifecycle;
 #[path = "coordinator/offsets.rs"]
 mod offsets;
+#[path = "coordinator/sessions.rs"]
+mod sessions;
 #[path = "coordinator/stand.rs"]
 mod stand;
 #[path = "coordinator/static_members.rs"]

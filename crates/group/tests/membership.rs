@@ -13,6 +13,8 @@ mod every_answer;
 mod heart;
 #[path = "membership/joining.rs"]
 mod joining;
+#[path = "membership/leading.rs"]
+mod leading;
 #[path = "membership/mid_rebalance.rs"]
 mod mid_rebalance;
 #[path = "membership/stand.rs"]

@@ -358,7 +358,10 @@ impl Membership {
     /// its predecessor did, and below JoinGroup v9 is not even told that it leads.
     fn may_be_incomplete(&self) -> bool {
         let skips = |leadership: &Leadership| leadership.skip_assignment || leadership.incomplete;
-        self.is_cooperative() && (self.succeeds_leader || self.leadership.as_ref().is_some_and(skips))
+        // What counts is how the group shares: in a change-over eager members lead cooperative groups.
+        let chosen = self.protocol_name.as_deref().and_then(|name| self.offers(name));
+        chosen.is_some_and(Assignor::is_cooperative)
+            && (self.succeeds_leader || self.leadership.as_ref().is_some_and(skips))
     }
 
     fn take_assignment(&mut self, response: &SyncGroupResponse, now: Instant, fx: &mut Effects) {

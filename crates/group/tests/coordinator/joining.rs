@@ -208,18 +208,33 @@ fn x_03_version_0_has_no_rebalance_timeout() {
 }
 
 #[test]
-fn x_04_a_repeated_join_or_sync_leaves_the_earlier_unanswered() {
+fn x_04_a_repeated_join_or_sync_leaves_the_earlier_unanswered_and_so_does_leaving() {
     let mut stand = Stand::new();
     let members = stand.stable(2);
     let first = stand.join(Join::new(&members[0]));
     let again = stand.join(Join::new(&members[0]));
     stand.join(Join::new(&members[1]));
     assert!(!stand.is_answered(first) && stand.is_answered(again));
-    let first = stand.sync(&members[1], 2, &[]);
-    let again = stand.sync(&members[1], 2, &[]);
     let leader = stand.coordinator.group(G).unwrap().leader.unwrap();
+    let follower = members.iter().find(|id| **id != leader).unwrap().clone();
+    let first = stand.sync(&follower, 2, &[]);
+    let again = stand.sync(&follower, 2, &[]);
     stand.sync(&leader, 2, &[]);
     assert!(!stand.is_answered(first) && stand.is_answered(again));
+
+    // A leaver's own waiting sync; that of another is told of the rebalance.
+    let mut stand = Stand::new();
+    let ids = [stand.pending(), stand.pending(), stand.pending()];
+    let calls = ids.each_ref().map(|id| stand.join(Join::new(id)));
+    let leader = stand.joined(calls[0]).unwrap().leader;
+    let followers: Vec<&String> = ids.iter().filter(|id| **id != leader).collect();
+    let leavers = stand.sync(followers[0], 1, &[]);
+    let others = stand.sync(followers[1], 1, &[]);
+    assert_eq!(stand.leave(3, &[(followers[0], None)]).members[0].error, E::None);
+    assert!(!stand.is_answered(leavers));
+    assert_eq!(stand.synced(others).unwrap().error, E::RebalanceInProgress);
+    stand.pass(secs(60));
+    assert!(!stand.is_answered(leavers), "ever");
 }
 
 #[test]

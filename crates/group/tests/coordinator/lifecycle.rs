@@ -1,4 +1,4 @@
-//! B-REB, B-SYNC, B-HB, B-SESS, B-LEAVE, B-DESC, B-LOAD, X-02.
+//! B-REB, B-SYNC, B-HB-03 and B-HB-04, B-LEAVE, B-DESC, B-LOAD.
 
 use kohort_group::coordinator::{CoordinatorConfig, CoordinatorNotice, GroupState};
 use kohort_protocol::ErrorCode as E;
@@ -189,24 +189,6 @@ fn b_sync_06_a_leader_that_dies_between_join_and_sync_is_removed() {
 }
 
 #[test]
-fn b_hb_01_every_state_extends_the_session() {
-    let mut stand = Stand::new();
-    let ids = [stand.pending(), stand.pending()];
-    let calls = ids.each_ref().map(|id| stand.join(Join::new(id)));
-    let leader = stand.joined(calls[0]).unwrap().leader;
-    let follower = ids.iter().find(|id| **id != leader).unwrap().clone();
-    assert_eq!(stand.beat(&follower, 1), E::None, "CompletingRebalance");
-    stand.sync(&follower, 1, &[]);
-    stand.sync(&leader, 1, &[]);
-    assert_eq!(stand.beat(&follower, 1), E::None, "Stable");
-    stand.join(Join::new(&leader));
-    for _ in 0..3 {
-        stand.pass(secs(6));
-        assert_eq!(stand.beat(&follower, 1), E::RebalanceInProgress, "PreparingRebalance");
-    }
-}
-
-#[test]
 fn b_hb_03_and_04_unknown_groups_and_members() {
     let mut stand = Stand::new();
     assert_eq!(stand.beat("who", 1), E::UnknownMemberId);
@@ -222,77 +204,6 @@ fn b_hb_03_and_04_unknown_groups_and_members() {
     assert_eq!(stand.leave(3, &[(&members[0], None)]).members[0].error, E::UnknownMemberId);
     assert_eq!(stand.commit(&members[0], 1, 5), E::IllegalGeneration);
     assert_eq!(stand.commit_as(9, None, &members[0], 1, 5, ""), E::GroupIdNotFound);
-}
-
-#[test]
-fn b_sess_01_a_session_ends_exactly_when_it_is_over() {
-    let mut stand = Stand::new();
-    let members = stand.stable(1);
-    stand.pass(secs(5));
-    assert_eq!(stand.beat(&members[0], 1), E::None);
-    stand.pass(secs(10) - std::time::Duration::from_millis(1));
-    assert_eq!(stand.members(), 1);
-    stand.pass(std::time::Duration::from_millis(1));
-    assert_eq!(stand.members(), 0);
-    assert_eq!(stand.beat(&members[0], 1), E::UnknownMemberId);
-}
-
-#[test]
-fn b_sess_02_and_x_02_a_commit_extends_the_session_and_a_sync_or_fetch_does_not() {
-    let mut stand = Stand::new();
-    let members = stand.stable(1);
-    for _ in 0..5 {
-        stand.pass(secs(6));
-        assert_eq!(stand.commit(&members[0], 1, 5), E::None);
-    }
-    stand.pass(secs(6));
-    let call = stand.sync(&members[0], 1, &[]);
-    assert_eq!(stand.synced(call).unwrap().error, E::None);
-    stand.fetch(Some(&[0]));
-    stand.pass(secs(4));
-    assert_eq!(stand.members(), 0);
-}
-
-#[test]
-fn b_sess_04_a_newcomer_may_wait_five_minutes_and_then_has_its_own_session() {
-    let mut stand = Stand::new();
-    let long = |request: &mut kohort_protocol::messages::JoinGroupRequest| {
-        request.rebalance_timeout_ms = 3_600_000;
-    };
-    let id = stand.pending();
-    let call = stand.join(Join::new(&id).with(long));
-    let members = stand.settle(&[call]);
-    let newcomer = stand.pending();
-    let waiting = stand.join(Join::new(&newcomer).with(long));
-    for _ in 0..59 {
-        stand.pass(secs(5));
-        assert_eq!(stand.beat(&members[0], 1), E::RebalanceInProgress);
-    }
-    assert!(!stand.is_answered(waiting));
-    stand.pass(secs(5));
-    let answer = stand.joined(waiting).unwrap();
-    assert_eq!((answer.error, answer.generation), (E::UnknownMemberId, -1));
-    assert_eq!(stand.members(), 1);
-
-    let mut stand = Stand::new();
-    let id = stand.pending();
-    let call = stand.join(Join::new(&id));
-    stand.settle(&[call]);
-    stand.pass(secs(10));
-    assert_eq!(stand.members(), 0, "not five minutes");
-}
-
-#[test]
-fn b_sess_05_who_falls_silent_in_a_rebalance_is_dropped_at_its_session_and_the_rest_go_on() {
-    let mut stand = Stand::new();
-    let members = stand.stable(2);
-    let call = stand.join(Join::new(&members[0]));
-    stand.pass(secs(5));
-    assert_eq!(stand.beat(&members[1], 1), E::RebalanceInProgress);
-    stand.pass(secs(9));
-    assert!(!stand.is_answered(call));
-    stand.pass(secs(1));
-    assert_eq!(stand.joined(call).unwrap().generation, 2, "before the rebalance timeout of 20 s");
 }
 
 #[test]
@@ -320,22 +231,51 @@ fn b_leave_03_an_entry_with_neither_id_removes_nobody_and_is_told() {
 }
 
 #[test]
-fn b_leave_05_a_pending_id_that_leaves_starts_a_rebalance_of_a_running_group() {
+fn b_leave_05_a_pending_id_that_leaves_frees_its_slot_and_starts_a_rebalance_of_a_running_group() {
+    let leave = |stand: &mut Stand, pending: &str| {
+        assert_eq!(stand.leave(3, &[(pending, None)]).members[0].error, E::None);
+        assert!(stand.coordinator.group(G).unwrap().pending.is_empty(), "the slot is free");
+    };
+    // Stable.
     let mut stand = Stand::new();
     let members = stand.stable(1);
     let pending = stand.pending();
-    assert_eq!(stand.leave(3, &[(&pending, None)]).members[0].error, E::None);
-    assert_eq!(stand.state(), GroupState::PreparingRebalance);
+    leave(&mut stand, &pending);
+    assert_eq!((stand.state(), stand.generation()), (GroupState::PreparingRebalance, 1));
     assert_eq!(stand.beat(&members[0], 1), E::RebalanceInProgress);
+    let call = stand.join(Join::new(&members[0]));
+    assert_eq!(stand.joined(call).unwrap().generation, 2);
 
-    // In PreparingRebalance it may complete the join phase.
+    // CompletingRebalance: who waits for the assignment hears of it.
+    let mut stand = Stand::new();
+    let ids = [stand.pending(), stand.pending()];
+    let calls = ids.each_ref().map(|id| stand.join(Join::new(id)));
+    let leader = stand.joined(calls[0]).unwrap().leader;
+    let follower = ids.iter().find(|id| **id != leader).unwrap().clone();
+    let pending = stand.pending();
+    assert_eq!((stand.state(), stand.generation()), (GroupState::CompletingRebalance, 1));
+    let syncing = stand.sync(&follower, 1, &[]);
+    leave(&mut stand, &pending);
+    assert_eq!(stand.synced(syncing).unwrap().error, E::RebalanceInProgress);
+    assert_eq!(stand.beat(&leader, 1), E::RebalanceInProgress);
+    let calls = ids.each_ref().map(|id| stand.join(Join::new(id)));
+    assert_eq!(calls.map(|call| stand.joined(call).unwrap().generation), [2, 2]);
+
+    // PreparingRebalance: it may have been the last one that was waited for.
     let mut stand = Stand::new();
     let members = stand.stable(1);
-    let pending = stand.pending();
+    let (first, last) = (stand.pending(), stand.pending());
     let call = stand.join(Join::new(&members[0]));
-    assert!(!stand.is_answered(call));
-    stand.leave(3, &[(&pending, None)]);
+    assert_eq!(stand.leave(3, &[(&first, None)]).members[0].error, E::None);
+    assert!(!stand.is_answered(call), "another is waited for");
+    leave(&mut stand, &last);
     assert_eq!(stand.joined(call).unwrap().generation, 2);
+
+    // Empty: there is nobody to rebalance.
+    let mut stand = Stand::new();
+    let pending = stand.pending();
+    leave(&mut stand, &pending);
+    assert_eq!((stand.state(), stand.generation()), (GroupState::Empty, 0));
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! B-STATIC, B-REB-06 and B-REB-07, B-LEAVE-02 and B-LEAVE-03 (KIP-345).
 
+use std::collections::BTreeSet;
+
 use kohort_group::coordinator::GroupState;
 use kohort_protocol::ErrorCode as E;
+use kohort_protocol::messages::JoinGroupResponse;
 
 use crate::stand::{G, Join, Stand, protocols, secs};
 
@@ -150,54 +153,56 @@ fn b_static_14_the_coordinator_admits_any_instance_id() {
     }
 }
 
-#[test]
-fn b_reb_06_a_static_member_that_misses_a_rebalance_is_kept_and_goes_one_rebalance_timeout_later() {
+/// A group in which the follower i2 misses a rebalance; both have sessions of so many seconds. What the leader is
+/// told when the join phase ends.
+fn follower_missing(session: i32) -> (Stand, [String; 2], JoinGroupResponse) {
     let mut stand = Stand::new();
     stand.stable_static(&["i1", "i2"]);
     let (leader, follower) = roles(&stand);
-    let (leader_id, follower_id) = (id_of(&stand, &leader), id_of(&stand, &follower));
-    let session =
-        |request: &mut kohort_protocol::messages::JoinGroupRequest| request.session_timeout_ms = 60_000;
-    // Both get long sessions, so that only the rebalance timeouts act.
-    let calls = [
-        stand.join(Join::of(&leader, &leader_id).with(session)),
-        stand.join(Join::of(&follower, &follower_id).with(session)),
-    ];
+    let ids = [id_of(&stand, &leader), id_of(&stand, &follower)];
+    let join = |instance: &str, id: &str| {
+        Join::of(instance, id).with(|request| request.session_timeout_ms = session * 1000)
+    };
+    let calls = [stand.join(join(&leader, &ids[0])), stand.join(join(&follower, &ids[1]))];
     stand.settle(&calls);
     let generation = stand.generation();
-    let call = stand.join(Join::of(&leader, &leader_id).with(session));
-    stand.pass(secs(20));
-    let answer = stand.joined(call).unwrap();
-    assert_eq!(
-        (answer.generation, answer.members.len()),
-        (generation + 1, 2),
-        "kept, and listed to the leader"
-    );
-    let call = stand.sync_as(Some(&leader), &leader_id, generation + 1, &[]);
-    assert_eq!(stand.synced(call).unwrap().error, E::None);
-    stand.pass(secs(19));
-    assert_eq!(stand.members(), 2);
-    assert_eq!(stand.beat_as(Some(&leader), &leader_id, generation + 1), E::None);
-    stand.pass(secs(1));
-    assert_eq!(stand.members(), 1);
-    assert_eq!(stand.beat_as(Some(&leader), &leader_id, generation + 1), E::RebalanceInProgress);
-
-    // Or at its session timeout, which restarts when the join phase completes, if that is earlier.
-    let mut stand = Stand::new();
-    stand.stable_static(&["i1", "i2"]);
-    let (leader, follower) = roles(&stand);
-    let (leader_id, follower_id) = (id_of(&stand, &leader), id_of(&stand, &follower));
-    let generation = stand.generation();
-    let call = stand.join(Join::of(&leader, &leader_id));
+    let call = stand.join(join(&leader, &ids[0]));
+    // It beats, and does not join: only the rebalance timeout of 20 s ends the join phase.
     for _ in 0..4 {
+        assert!(!stand.is_answered(call));
         stand.pass(secs(5));
-        stand.beat_as(Some(&follower), &follower_id, generation);
+        let expected = if stand.is_answered(call) { E::IllegalGeneration } else { E::RebalanceInProgress };
+        assert_eq!(stand.beat_as(Some(&follower), &ids[1], generation), expected);
     }
-    assert!(stand.is_answered(call));
-    stand.pass(secs(9));
-    assert_eq!(stand.members(), 2);
-    stand.pass(secs(1));
-    assert!(!stand.coordinator.group(G).unwrap().members.contains_key(&follower_id));
+    let answer = stand.joined(call).unwrap();
+    assert_eq!(answer.generation, generation + 1);
+    let call = stand.sync_as(Some(&leader), &ids[0], generation + 1, &[]);
+    assert_eq!(stand.synced(call).unwrap().error, E::None);
+    assert_eq!(stand.state(), GroupState::Stable);
+    (stand, ids, answer)
+}
+
+#[test]
+fn b_reb_06_a_static_member_that_misses_a_rebalance_is_kept_and_goes_by_the_first_of_two_timeouts() {
+    for (session, goes_after) in [(60, 20), (30, 20), (10, 10)] {
+        let (mut stand, [leader_id, follower_id], answer) = follower_missing(session);
+        let (leader, _) = roles(&stand);
+        let listed: BTreeSet<&String> = answer.members.iter().map(|member| &member.member_id).collect();
+        assert_eq!(listed, BTreeSet::from([&leader_id, &follower_id]), "kept, and listed to the leader");
+        let beat = |stand: &mut Stand| stand.beat_as(Some(&leader), &leader_id, answer.generation);
+        // Its session began anew when the join phase ended, as did the time for its SyncGroup.
+        let short = std::time::Duration::from_millis(1);
+        for wait in [secs(goes_after / 2), secs(goes_after / 2) - short] {
+            stand.pass(wait);
+            assert_eq!((beat(&mut stand), stand.members()), (E::None, 2), "session {session} s");
+        }
+        stand.pass(short);
+        let left = stand.coordinator.group(G).unwrap().members;
+        assert_eq!(left.keys().collect::<Vec<_>>(), [&leader_id], "session {session} s");
+        assert_eq!(beat(&mut stand), E::RebalanceInProgress, "the others are told");
+        let answer = stand.beat_as(Some("i2"), &follower_id, answer.generation);
+        assert_eq!(answer, E::UnknownMemberId, "with its place went its instance id");
+    }
 }
 
 #[test]
@@ -215,7 +220,39 @@ fn b_reb_07_a_rejoined_member_leads_when_a_static_leader_is_missing() {
         stand.beat_as(Some(&leader), &leader_id, generation);
     }
     let answer = stand.joined(call).unwrap();
-    assert_eq!((&answer.leader, answer.members.len()), (&follower_id, 2));
+    let listed: BTreeSet<&String> = answer.members.iter().map(|member| &member.member_id).collect();
+    assert_eq!(
+        (&answer.leader, listed),
+        (&follower_id, BTreeSet::from([&leader_id, &follower_id])),
+        "it leads, and is told of the one that is missing"
+    );
+    assert_eq!(stand.coordinator.group(G).unwrap().leader, Some(follower_id));
+}
+
+#[test]
+fn b_reb_07_a_leader_that_waits_to_join_keeps_the_role_whoever_is_missing() {
+    let mut stand = Stand::new();
+    // The last to be listed leads: an election would take another.
+    stand.stable_static(&["i3", "i2", "i1"]);
+    let (leader, missing) = roles(&stand);
+    assert_eq!((leader.as_str(), missing.as_str()), ("i3", "i1"));
+    let (leader_id, generation) = (id_of(&stand, &leader), stand.generation());
+    let present: Vec<&str> = ["i1", "i2", "i3"].into_iter().filter(|instance| *instance != missing).collect();
+    let calls: Vec<u64> = present
+        .iter()
+        .map(|instance| {
+            let join = Join::of(instance, &id_of(&stand, instance));
+            stand.join(join.with(|request| request.protocols[0].metadata = "other".into()))
+        })
+        .collect();
+    let missing_id = id_of(&stand, &missing);
+    for _ in 0..4 {
+        stand.pass(secs(5));
+        stand.beat_as(Some(&missing), &missing_id, generation);
+    }
+    for call in calls {
+        assert_eq!(stand.joined(call).unwrap().leader, leader_id);
+    }
 }
 
 #[test]

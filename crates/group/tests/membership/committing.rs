@@ -1,21 +1,70 @@
 //! C-COMMIT, C-REB-01, C-REB-03, D-27, D-30.
 
-use kohort_group::membership::{Answer, Effect, Notice, TerminalCause};
-use kohort_group::{Input, MemberState, MembershipConfig};
+use kohort_group::membership::{
+    Answer, Beat, Effect, GroupMembershipOperation, Notice, Question, RejoinReason, TerminalCause,
+};
+use kohort_group::{Assignor, Input, MemberState, MembershipConfig};
 use kohort_protocol::ErrorCode as E;
+use kohort_protocol::messages::{
+    JoinGroupResponse, LeaveGroupResponse, OffsetCommitPartition, OffsetCommitRequest, OffsetCommitTopic,
+    SyncGroupResponse,
+};
 
-use crate::stand::{Stand, config, network, partition, secs};
+use crate::stand::{Stand, TOPIC, assigned, config, follower, network, offsets, partition, secs};
 
+/// A member commits within a generation only: there is no commit under no identity, nor under one that was left.
 #[test]
-fn c_commit_01_a_commit_names_who_commits() {
-    let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..config() });
-    stand.stable(7);
-    stand.handled(0, 15);
-    let (_, request) = stand.commit();
-    assert_eq!((request.generation, request.member_id.as_str()), (7, "m"));
-    assert_eq!(request.group_instance_id.as_deref(), Some("i"));
-    let committed = &request.topics[0].partitions[0];
-    assert_eq!((committed.partition, committed.offset), (0, 15));
+fn c_commit_01_a_commit_names_who_commits_and_outside_of_a_generation_there_is_none() {
+    for instance in [None, Some("i".to_string())] {
+        let mut stand = Stand::with(MembershipConfig { group_instance_id: instance.clone(), ..config() });
+        // Before the first generation.
+        stand.input(Input::Commit);
+        stand.input(Input::Handled { generation: -1, partition: partition(0), position: 5, records: 1 });
+        stand.stable(7);
+        stand.handled(0, 15);
+        let (_, request) = stand.commit();
+        let committed = OffsetCommitPartition { partition: 0, offset: 15, leader_epoch: -1, metadata: None };
+        assert_eq!(
+            request,
+            OffsetCommitRequest {
+                group_id: "g".into(),
+                generation: 7,
+                member_id: "m".into(),
+                group_instance_id: instance.clone(),
+                topics: vec![OffsetCommitTopic { name: TOPIC.into(), partitions: vec![committed] }],
+            }
+        );
+        // Between two generations, when the identity is gone: what is asked and reported then commits nothing.
+        stand.answered(E::UnknownMemberId);
+        stand.handled(0, 20);
+        stand.input(Input::Commit);
+        stand.released("lost");
+        stand.input(Input::Handled { generation: 7, partition: partition(0), position: 21, records: 1 });
+        stand.input(Input::Commit);
+        let (round, request) = stand.join();
+        assert_eq!((request.member_id.as_str(), request.group_instance_id), ("", instance.clone()));
+        assert_eq!(stand.asks(), 0);
+        stand.join_answer(round, JoinGroupResponse { member_id: "n".into(), ..follower(8) });
+        let (round, _) = stand.sync();
+        stand.answer(round, Ok(Answer::Synced(assigned(&[0]))));
+        let (round, _) = stand.question();
+        stand.answer(round, Ok(Answer::Offsets(offsets(&[(0, 10)]))));
+        stand.handled(0, 16);
+        let (round, request) = stand.commit();
+        assert_eq!((request.generation, request.member_id.as_str()), (8, "n"), "the old ones are forgotten");
+        stand.commit_answer(round, &request, E::None);
+        // After it left.
+        let deadline = stand.now + secs(5);
+        stand.input(Input::Close { operation: GroupMembershipOperation::LeaveGroup, deadline });
+        stand.drained();
+        stand.released("revoked");
+        stand.left(LeaveGroupResponse::default());
+        stand.effects.clear();
+        stand.input(Input::Handled { generation: 8, partition: partition(0), position: 30, records: 1 });
+        stand.input(Input::Commit);
+        stand.pass(secs(60));
+        assert!(stand.effects.is_empty() && stand.state() == MemberState::Left);
+    }
 }
 
 #[test]
@@ -56,7 +105,7 @@ fn c_commit_04_05_and_d_30_a_commit_that_shows_the_identity_gone_is_tried_once_a
 }
 
 #[test]
-fn c_commit_07_and_08_fenced_is_terminal_unless_it_is_late() {
+fn c_commit_07_fenced_is_terminal() {
     let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..config() });
     stand.stable(7);
     stand.handled(0, 15);
@@ -64,7 +113,11 @@ fn c_commit_07_and_08_fenced_is_terminal_unless_it_is_late() {
     stand.commit_answer(round, &request, E::FencedInstanceId);
     stand.released("lost");
     assert_eq!(stand.terminated(), Some(&TerminalCause::FencedInstanceId));
+}
 
+/// An eager member forgets a commit with its generation; a cooperative one, whose partitions outlive it, does not.
+#[test]
+fn c_commit_08_fenced_is_not_terminal_once_the_generation_it_speaks_of_is_over() {
     let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..config() });
     stand.stable(7);
     stand.handled(0, 15);
@@ -75,6 +128,62 @@ fn c_commit_07_and_08_fenced_is_terminal_unless_it_is_late() {
     let before = stand.core.clone();
     stand.commit_answer(late, &request, E::FencedInstanceId);
     assert!(stand.effects.is_empty() && stand.core == before);
+
+    // A cooperative member in its next generation, and while it rejoins from that one again.
+    for rejoining in [false, true] {
+        let mut stand = Stand::cooperative(Some("i"));
+        stand.joined_cooperatively(7);
+        let (round, question) = stand.question();
+        assert!(matches!(question, Question::FetchOffsets(_)));
+        stand.answer(round, Ok(Answer::Offsets(offsets(&[(0, 10), (1, 10)]))));
+        stand.handled(0, 15);
+        let (late, request) = stand.commit();
+        stand.answered(E::RebalanceInProgress);
+        stand.joined_cooperatively(8);
+        let expected = if rejoining {
+            stand.answered(E::RebalanceInProgress);
+            stand.join();
+            MemberState::PreparingRebalance
+        } else {
+            MemberState::Stable
+        };
+        stand.effects.clear();
+        stand.commit_answer(late, &request, E::FencedInstanceId);
+        let reason = E::FencedInstanceId.to_string();
+        assert_eq!(
+            stand.effects,
+            [Effect::Notice(Notice::CommitFailed { reason, partitions: 1, retriable: true })],
+            "a commit failed, and that is all"
+        );
+        assert_eq!(
+            (stand.state(), stand.core.member_id(), stand.core.generation()),
+            (expected, "m", 8),
+            "the identity is kept"
+        );
+    }
+}
+
+impl Stand {
+    fn cooperative(instance: Option<&str>) -> Self {
+        Stand::with(MembershipConfig {
+            group_instance_id: instance.map(Into::into),
+            assignors: vec![Assignor::CooperativeSticky],
+            ..config()
+        })
+    }
+
+    /// Into this generation, with partitions 0 and 1.
+    fn joined_cooperatively(&mut self, generation: i32) {
+        if self.core.coordinator().is_none() {
+            self.find();
+        }
+        let name = Some("cooperative-sticky".to_string());
+        let (round, _) = self.join();
+        self.join_answer(round, JoinGroupResponse { protocol_name: name.clone(), ..follower(generation) });
+        let (round, _) = self.sync();
+        let response = SyncGroupResponse { protocol_name: name, ..assigned(&[0, 1]) };
+        self.answer(round, Ok(Answer::Synced(response)));
+    }
 }
 
 #[test]
@@ -128,17 +237,50 @@ fn c_commit_11_a_commit_the_coordinator_will_never_take_is_surfaced_and_not_retr
     }
 }
 
+/// Workers report how far they are, tagged with their generation; that a rejoin is needed shows in a beat or in the
+/// answer to a commit, tagged with their arming and their round.
 #[test]
-fn c_commit_13_and_d_27_what_workers_of_an_older_generation_report_is_dropped() {
+fn c_commit_13_and_d_27_reports_of_an_older_generation_are_dropped_and_lead_to_one_rebalance() {
+    let rebalances =
+        |stand: &Stand| stand.notices().filter(|notice| matches!(notice, Notice::Rebalance { .. })).count();
     let mut stand = Stand::new();
-    stand.stable(7);
-    stand.answered(E::IllegalGeneration);
+    stand.stable(4);
+    stand.answered(E::RebalanceInProgress);
+    stand.drained();
+    stand.released("revoked");
+    let syncing = stand.syncing(5);
+    let (epoch, _) = stand.armed();
+    stand.answer(syncing, Ok(Answer::Synced(assigned(&[0, 1]))));
+    let (round, _) = stand.question();
+    stand.answer(round, Ok(Answer::Offsets(offsets(&[(0, 10), (1, 10)]))));
+    stand.handled(0, 15);
+    let (round, request) = stand.commit();
+    stand.effects.clear();
+    // Everybody of generation 5 finds out.
+    stand.commit_answer(round, &request, E::IllegalGeneration);
+    stand.input(Input::Beat { epoch, beat: Beat::Answered(E::IllegalGeneration) });
+    stand.input(Input::Beat { epoch, beat: Beat::Answered(E::UnknownMemberId) });
+    stand.commit_answer(round, &request, E::UnknownMemberId);
+    assert_eq!(rebalances(&stand), 1);
     stand.released("lost");
-    stand.stable(8);
+    stand.stable(6);
+    // And some of them later still.
     let before = stand.core.clone();
-    stand.input(Input::Handled { generation: 7, partition: partition(0), position: 99, records: 5 });
-    stand.input(Input::PositionReset { generation: 7, partition: partition(0), offset: 0 });
-    assert!(stand.effects.is_empty() && stand.core == before);
+    for generation in [-1, 4, 5] {
+        stand.input(Input::Handled { generation, partition: partition(0), position: 99, records: 5 });
+        stand.input(Input::PositionReset { generation, partition: partition(0), offset: 0 });
+    }
+    stand.input(Input::Beat { epoch, beat: Beat::Answered(E::IllegalGeneration) });
+    stand.commit_answer(round, &request, E::IllegalGeneration);
+    assert!(stand.effects.is_empty() && stand.core == before, "all of it dropped");
+    // What is of generation 6 acts.
+    stand.input(Input::Handled { generation: 6, partition: partition(0), position: 16, records: 1 });
+    let (round, request) = stand.commit();
+    assert_eq!((request.generation, request.topics[0].partitions[0].offset), (6, 16));
+    stand.commit_answer(round, &request, E::IllegalGeneration);
+    assert_eq!(rebalances(&stand), 1);
+    stand.released("lost");
+    assert_eq!(stand.join().1.member_id, "m");
 }
 
 #[test]
@@ -223,30 +365,57 @@ fn d_04_a_drain_that_takes_too_long_is_cut_before_the_rebalance_timeout() {
 }
 
 #[test]
-fn c_commit_12_workers_are_told_once_that_the_identity_is_gone_and_not_at_all_of_a_move() {
-    let orders = |code| {
-        let mut stand = Stand::new();
+fn c_commit_12_workers_end_once_when_the_identity_is_gone_and_not_at_all_when_the_coordinator_moved() {
+    let committed = |code| {
+        let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..config() });
         stand.stable(7);
         stand.handled(0, 15);
         let (round, request) = stand.commit();
+        stand.effects.clear();
         stand.commit_answer(round, &request, code);
-        stand.answered_twice();
-        stand
-            .effects
-            .iter()
-            .filter(|effect| matches!(effect, Effect::ReleaseWorkers { .. } | Effect::DrainWorkers { .. }))
-            .count()
-    };
-    assert_eq!(orders(E::IllegalGeneration), 1);
-    assert_eq!(orders(E::UnknownMemberId), 1);
-    assert_eq!(orders(E::CoordinatorNotAvailable), 0);
-}
-
-impl Stand {
-    /// What a slower worker of the same generation still reports.
-    fn answered_twice(&mut self) {
+        // A slower worker of the same generation still reports, and more beats say the same.
         for position in [16, 17] {
-            self.input(Input::Handled { generation: 7, partition: partition(1), position, records: 1 });
+            stand.input(Input::Handled { generation: 7, partition: partition(1), position, records: 1 });
         }
+        let orders =
+            |effect: &&Effect| matches!(effect, Effect::ReleaseWorkers { .. } | Effect::DrainWorkers { .. });
+        let ordered = stand.effects.iter().filter(orders).count();
+        (stand, ordered)
+    };
+    for (code, reason, id) in [
+        (E::IllegalGeneration, RejoinReason::IllegalGeneration, "m"),
+        (E::UnknownMemberId, RejoinReason::UnknownMemberId, ""),
+    ] {
+        let (mut stand, ordered) = committed(code);
+        assert_eq!(ordered, 1, "{code}");
+        let told: Vec<_> = stand
+            .notices()
+            .filter_map(|notice| match notice {
+                Notice::Rebalance { reason, generation } => Some((reason.clone(), *generation)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(told, [(reason, 7)], "told once, with the generation that is over");
+        stand.released("lost");
+        assert_eq!((stand.join().1.member_id.as_str(), stand.asks()), (id, 0), "and one rejoin");
     }
+    // Fenced: the workers end, and there is no rejoin to tell of.
+    let (mut stand, ordered) = committed(E::FencedInstanceId);
+    assert_eq!(ordered, 1);
+    assert!(!stand.notices().any(|notice| matches!(notice, Notice::Rebalance { .. })));
+    stand.released("lost");
+    assert_eq!((stand.state(), stand.asks()), (MemberState::Fatal, 0));
+    // The coordinator moved: workers go on, nothing of the membership changes.
+    let (mut stand, ordered) = committed(E::CoordinatorNotAvailable);
+    assert_eq!(ordered, 0);
+    assert_eq!(
+        (stand.state(), stand.core.member_id(), stand.core.generation(), stand.core.assignment().len()),
+        (MemberState::Stable, "m", 7, 2)
+    );
+    stand.find();
+    let (round, request) = stand.commit();
+    let positions: Vec<_> =
+        request.topics[0].partitions.iter().map(|one| (one.partition, one.offset)).collect();
+    assert_eq!(positions, [(0, 15), (1, 17)], "what they did meanwhile is committed then");
+    stand.commit_answer(round, &request, E::None);
 }

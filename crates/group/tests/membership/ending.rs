@@ -241,13 +241,104 @@ fn c_close_19_and_20_what_a_leave_answers_does_not_hold_the_close_up() {
 }
 
 #[test]
-fn c_close_13_a_close_of_what_is_closed_or_terminated_is_no_more_than_an_answer() {
+fn c_close_13_a_second_close_releases_nothing_again_and_what_is_over_takes_nothing_more() {
+    let closes = |stand: &Stand| {
+        let closed = |effect: &&Effect| matches!(effect, Effect::Closed(_));
+        let released = |effect: &&Effect| matches!(effect, Effect::ReleaseWorkers { .. });
+        (stand.effects.iter().filter(closed).count(), stand.effects.iter().filter(released).count())
+    };
+    // Closed while it closes: one drain, one release, one leave, one report.
     let mut stand = Stand::new();
+    stand.stable(3);
     stand.close(DEFAULT, 5);
+    let before = stand.effects.len();
+    stand.close(DEFAULT, 5);
+    assert_eq!(stand.effects.len(), before, "it closes already");
+    stand.drained();
+    assert_eq!(closes(&stand), (0, 1));
+    stand.close(GroupMembershipOperation::RemainInGroup, 5);
+    assert_eq!(closes(&stand), (0, 1));
+    stand.released("revoked");
+    stand.left(LeaveGroupResponse::default());
+    assert_eq!((closes(&stand), stand.asks()), ((1, 0), 0), "the first close's wish to leave stands");
     assert_eq!(stand.state(), MemberState::Left);
+    // Closed once it is closed: an answer, and nothing else.
     stand.effects.clear();
     stand.close(DEFAULT, 5);
-    assert!(matches!(&stand.effects[..], [Effect::Closed(_)]));
+    assert_eq!(stand.effects, [Effect::Closed(CloseReport::default())]);
+    // Whatever else is asked of it finds nobody.
+    stand.effects.clear();
+    let before = stand.core.clone();
+    let partition = crate::stand::partition(0);
+    for input in [
+        Input::Commit,
+        Input::Handled { generation: 3, partition: partition.clone(), position: 99, records: 1 },
+        Input::PositionReset { generation: 3, partition, offset: 0 },
+        Input::WorkersGaveUp { partition: None, cause: "late".into() },
+        Input::Drained { round: 1 },
+        Input::Released { round: 1, aborted: Vec::new() },
+        Input::HeartbeatExited { incarnation: 1, exit: ExitKind::Killed },
+        Input::HeartbeatStartFailed { error: "late".into() },
+        Input::Start,
+        Input::Deadline,
+    ] {
+        stand.input(input);
+    }
+    assert!(stand.effects.is_empty() && stand.core == before && stand.core.deadline().is_none());
+
+    // One that never was in a group is closed at once; one that ended for a reason has told it already.
+    let mut stand = Stand::new();
+    stand.close(DEFAULT, 5);
+    assert_eq!((stand.state(), closes(&stand)), (MemberState::Left, (1, 0)));
+    let mut stand = Stand::new();
+    stand.stable(3);
+    stand.answered(E::FencedInstanceId);
+    stand.released("lost");
+    stand.effects.clear();
+    stand.close(DEFAULT, 5);
+    assert!(stand.effects.is_empty());
+}
+
+/// Thirty seconds are the builder's default. Here: every step has its part of them, so that the last one is still
+/// in time when each step uses all that it has.
+#[test]
+fn c_close_06_the_steps_of_a_close_fit_into_its_thirty_seconds() {
+    let mut stand = Stand::new();
+    stand.stable(3);
+    stand.handled(0, 15);
+    let begun = stand.now;
+    stand.close(DEFAULT, 30);
+    let mut steps = Vec::new();
+    while stand.report().is_none() {
+        for effect in std::mem::take(&mut stand.effects) {
+            match effect {
+                Effect::DrainWorkers { within, .. } => steps.push(("drain", stand.now - begun, within)),
+                Effect::ReleaseWorkers { within, .. } => steps.push(("release", stand.now - begun, within)),
+                Effect::Ask { question: Question::CommitOffsets(_), within, .. } => {
+                    steps.push(("commit", stand.now - begun, within));
+                }
+                Effect::Ask { question: Question::Leave(_), within, .. } => {
+                    steps.push(("leave", stand.now - begun, within));
+                }
+                closed @ Effect::Closed(_) => stand.effects.push(closed),
+                _ => {}
+            }
+        }
+        if stand.report().is_none() {
+            // The coordinator hears of it all the while, and nobody answers anything else.
+            let step = stand.now + secs(3);
+            stand.now = stand.core.deadline().expect("a close always waits for something").min(step);
+            stand.answered_if_armed();
+            stand.input(Input::Deadline);
+        }
+    }
+    let names: Vec<_> = steps.iter().map(|(name, ..)| *name).collect();
+    assert_eq!(names, ["drain", "commit", "release", "leave"]);
+    for (name, at, within) in steps {
+        assert!(at + within <= secs(30), "{name} begins after {at:?} and has {within:?}");
+    }
+    assert!(stand.now - begun <= secs(30));
+    assert!(stand.report().unwrap().forced);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! C-HB, C-CRASH, C-REB-04.
 
+use std::time::Duration;
+
 use kohort_group::membership::{Beat, Effect, ExitKind, Failure, Notice, Question, TerminalCause};
 use kohort_group::{Input, MemberState};
 use kohort_protocol::ErrorCode as E;
@@ -21,6 +23,50 @@ fn c_hb_03_the_session_ends_by_silence_and_every_good_beat_moves_it() {
         |notice| matches!(notice, Notice::Rebalance { reason, .. } if reason.name() == "session_expired")
     ));
     assert_eq!(stand.order().1, "lost", "D-06: fenced, not revoked");
+}
+
+/// A member has no poll timer: what it has beside its session is the commit interval, and how long a handler may
+/// take is watched where handlers run.
+#[test]
+fn c_hb_03_session_and_commit_interval_run_on_their_own_and_a_new_generation_arms_both_anew() {
+    let short = Duration::from_millis(1);
+    let mut stand = Stand::new();
+    stand.stable(1);
+    let joined = stand.now;
+    // Work and its commit do not move the session.
+    stand.handled(0, 15);
+    let (round, request) = stand.commit();
+    assert_eq!(stand.now - joined, secs(1));
+    stand.commit_answer(round, &request, E::None);
+    assert_eq!(stand.core.deadline(), Some(joined + secs(6)), "the session alone is waited for");
+    // A good beat moves the session and not the interval.
+    stand.pass(secs(2));
+    stand.handled(0, 16);
+    let worked = stand.now;
+    stand.pass(Duration::from_millis(400));
+    stand.answered(E::None);
+    let beaten = stand.now;
+    assert_eq!(stand.core.deadline(), Some(worked + secs(1)));
+    let (round, request) = stand.commit();
+    stand.commit_answer(round, &request, E::None);
+    assert_eq!(stand.core.deadline(), Some(beaten + secs(6)));
+    stand.pass(beaten + secs(6) - short - stand.now);
+    assert_eq!(stand.state(), MemberState::Stable);
+    // A new generation begins with a whole session and a whole interval.
+    stand.answered(E::RebalanceInProgress);
+    stand.drained();
+    stand.released("revoked");
+    stand.pass(secs(4));
+    stand.stable(2);
+    let joined = stand.now;
+    assert_eq!(stand.core.deadline(), Some(joined + secs(6)));
+    stand.handled(0, 17);
+    assert_eq!(stand.core.deadline(), Some(joined + secs(1)));
+    stand.commit();
+    stand.pass(joined + secs(6) - short - stand.now);
+    assert_eq!(stand.state(), MemberState::Stable);
+    stand.pass(short);
+    assert_eq!(stand.state(), MemberState::Revoking);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! C-JOIN, C-SYNC, C-COORD, C-OFETCH, C-REB-09, C-STATIC.
+//! C-JOIN, C-SYNC, C-COORD, C-OFETCH.
 
 use std::time::Duration;
 
@@ -7,11 +7,10 @@ use kohort_group::membership::{Answer, Effect, Failure, Notice, Question, Termin
 use kohort_group::verdict::GroupApi;
 use kohort_group::{MemberState, MembershipConfig};
 use kohort_protocol::ErrorCode as E;
-use kohort_protocol::messages::{JoinGroupResponse, SyncGroupResponse};
+use kohort_protocol::messages::{CoordinatorAddress, JoinGroupResponse, SyncGroupResponse};
 
 use crate::stand::{
-    Stand, TOPIC, assigned, blob, config, counts, follower, leader, network, node, offsets, offsets_with,
-    partition, secs,
+    Stand, assigned, config, follower, network, node, offsets, offsets_with, partition, secs,
 };
 
 #[test]
@@ -92,6 +91,57 @@ fn c_join_05_06_07_refusals_are_terminal_and_not_retried() {
             matches!(cause, TerminalCause::Refused { api: GroupApi::JoinGroup, code: told, .. } if *told == code)
         );
         assert_eq!(stand.asks(), 0);
+    }
+}
+
+/// A refusal is for good for the incarnation that got it. The next one has no id to bring along: who is refused for
+/// the group's size was given none, or is removed. What a static member keeps is its instance id.
+#[test]
+fn c_join_06_a_full_group_refuses_for_good_and_a_fresh_incarnation_may_try_again() {
+    let refused = TerminalCause::Refused {
+        api: GroupApi::JoinGroup,
+        code: E::GroupMaxSizeReached,
+        detail: String::new(),
+    };
+    for instance in [None, Some("i".to_string())] {
+        let config = MembershipConfig { group_instance_id: instance.clone(), ..config() };
+        // A newcomer.
+        let mut stand = Stand::with(config.clone());
+        stand.find();
+        let (round, _) = stand.join();
+        stand.effects.clear();
+        stand.join_error(round, E::GroupMaxSizeReached);
+        assert_eq!(
+            stand.effects,
+            [
+                Effect::Notice(Notice::State {
+                    from: MemberState::PreparingRebalance,
+                    to: MemberState::Fatal
+                }),
+                Effect::Terminate(refused.clone()),
+            ],
+            "it is in no group that it could leave"
+        );
+        assert_eq!(stand.core.deadline(), None);
+        // A member of long standing, when the limit was lowered.
+        let mut stand = Stand::with(config.clone());
+        stand.stable(5);
+        stand.answered(E::RebalanceInProgress);
+        stand.drained();
+        stand.released("revoked");
+        let (round, request) = stand.join();
+        assert_eq!(request.member_id, "m");
+        stand.join_error(round, E::GroupMaxSizeReached);
+        assert_eq!((stand.terminated(), stand.asks()), (Some(&refused), 0));
+        // The one after it.
+        let mut stand = Stand::with(config);
+        stand.find();
+        let (round, request) = stand.join();
+        assert_eq!((request.member_id.as_str(), request.group_instance_id), ("", instance));
+        stand.join_answer(round, follower(6));
+        let (round, _) = stand.sync();
+        stand.answer(round, Ok(Answer::Synced(assigned(&[0]))));
+        assert_eq!((stand.state(), stand.core.generation()), (MemberState::Stable, 6));
     }
 }
 
@@ -236,35 +286,6 @@ fn c_sync_09_a_sync_that_was_lost_starts_again_from_the_join() {
 }
 
 #[test]
-fn c_sync_11_a_leader_told_to_skip_assigns_nothing_and_watches_all_topics() {
-    let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..config() });
-    stand.find();
-    let (round, _) = stand.join();
-    stand.join_answer(round, JoinGroupResponse { skip_assignment: true, ..leader(3) });
-    let (round, request) = stand.sync();
-    assert!(request.assignments.is_empty());
-    stand.answer(round, Ok(Answer::Synced(assigned(&[0, 1]))));
-    // The offsets, and a look at the topics at once.
-    let questions = [stand.question(), stand.question()];
-    let watch =
-        questions.iter().find(|(_, question)| matches!(question, Question::PartitionCounts(_))).unwrap();
-    stand.answer(watch.0, Ok(counts(2)));
-    assert_eq!(stand.state(), MemberState::Stable);
-    stand.effects.clear();
-    stand.answered(E::None);
-    stand.now += secs(299);
-    stand.answered(E::None);
-    stand.pass(secs(1));
-    let (round, question) = stand.question();
-    assert!(matches!(question, Question::PartitionCounts(_)));
-    stand.answer(round, Ok(counts(3)));
-    assert!(
-        stand.notices().any(|notice| matches!(notice, Notice::Rebalance { .. })),
-        "it still notices growth"
-    );
-}
-
-#[test]
 fn c_sync_12_an_assignment_of_a_topic_not_subscribed_to_is_not_applied() {
     let mut stand = Stand::new();
     let round = stand.syncing(1);
@@ -289,35 +310,6 @@ fn an_assignment_that_cannot_be_read_is_told_and_joined_again_at_a_pace() {
 }
 
 #[test]
-fn a_leader_assigns_and_an_unreadable_subscription_costs_only_its_member() {
-    let mut stand = Stand::new();
-    stand.find();
-    let (round, _) = stand.join();
-    let mut response = leader(1);
-    let mut broken = response.members[0].clone();
-    broken.member_id = "broken".into();
-    broken.metadata = Bytes::from_static(&[0, 1, 0x7f, 0xff, 0xff, 0xff]);
-    response.members.push(broken);
-    stand.join_answer(round, response);
-    let (round, question) = stand.question();
-    assert_eq!(question, Question::PartitionCounts(vec![TOPIC.into()]));
-    stand.answer(round, Ok(counts(3)));
-    let (_, request) = stand.sync();
-    let shares: std::collections::BTreeMap<_, _> = request
-        .assignments
-        .iter()
-        .map(|share| (share.member_id.as_str(), share.assignment.clone()))
-        .collect();
-    assert_eq!(shares["m"], blob(&[0, 1, 2]));
-    assert_eq!(shares["broken"], blob(&[]));
-    assert!(
-        stand.notices().any(
-            |notice| matches!(notice, Notice::UnreadableBlob { member_id, .. } if member_id == "broken")
-        )
-    );
-}
-
-#[test]
 fn c_coord_01_lookups_are_paced_by_a_doubling_back_off() {
     let mut stand = Stand::new();
     let mut waits = Vec::new();
@@ -336,17 +328,51 @@ fn c_coord_01_lookups_are_paced_by_a_doubling_back_off() {
 }
 
 #[test]
-fn c_coord_02_an_unauthorized_lookup_is_terminal() {
-    let mut stand = Stand::new();
-    let (round, _) = stand.question();
-    let address = kohort_protocol::messages::CoordinatorAddress {
-        error: E::GroupAuthorizationFailed,
-        node_id: -1,
-        port: -1,
-        ..Default::default()
+fn c_coord_02_a_lookup_that_no_other_would_mend_is_terminal_and_not_repeated() {
+    let unauthorized = || {
+        Ok(Answer::Coordinator(CoordinatorAddress {
+            error: E::GroupAuthorizationFailed,
+            node_id: -1,
+            port: -1,
+            ..Default::default()
+        }))
     };
-    stand.answer(round, Ok(Answer::Coordinator(address)));
-    assert_eq!(stand.terminated(), Some(&TerminalCause::GroupAuthorizationFailed));
+    let unsupported = || Failure::Unsupported("the broker does not speak FindCoordinator".into());
+    for (answer, expected) in [
+        (unauthorized(), TerminalCause::GroupAuthorizationFailed),
+        (
+            Err(unsupported()),
+            TerminalCause::Unsupported { detail: "the broker does not speak FindCoordinator".into() },
+        ),
+        (Err(Failure::ClientDied("gone".into())), TerminalCause::ClientDied { detail: "gone".into() }),
+    ] {
+        // At the first lookup there is nothing to give back.
+        let mut stand = Stand::new();
+        let (round, _) = stand.question();
+        stand.effects.clear();
+        stand.answer(round, answer.clone());
+        assert_eq!(
+            stand.effects,
+            [
+                Effect::Notice(Notice::State { from: MemberState::Unjoined, to: MemberState::Fatal }),
+                Effect::Terminate(expected.clone()),
+            ]
+        );
+        assert_eq!(stand.core.deadline(), None, "never again");
+        // In the group its partitions are lost first.
+        let mut stand = Stand::new();
+        stand.stable(5);
+        stand.answered(E::NotCoordinator);
+        while stand.asks() == 0 {
+            stand.now = stand.core.deadline().unwrap();
+            stand.input(kohort_group::Input::Deadline);
+        }
+        let (round, _) = stand.question();
+        stand.answer(round, answer);
+        stand.released("lost");
+        assert_eq!((stand.terminated(), stand.asks()), (Some(&expected), 0));
+        assert_eq!(stand.core.deadline(), None);
+    }
 }
 
 #[test]
@@ -416,80 +442,4 @@ fn c_ofetch_01_02_04_only_a_clear_no_starts_by_the_reset_policy() {
     let (round, _) = stand.question();
     stand.answer(round, Ok(Answer::Offsets(offsets(&[(2, 7)]))));
     assert_eq!(starts(&stand).last(), Some(&(partition(2), Some(7))));
-}
-
-#[test]
-fn c_reb_09_growth_makes_the_leader_alone_rejoin_and_a_passing_error_or_shrinking_does_not() {
-    let watch = |first: JoinGroupResponse, seen: Result<Answer, Failure>| {
-        let mut stand = Stand::new();
-        stand.find();
-        let (round, _) = stand.join();
-        let leads = first.leader == "m";
-        stand.join_answer(round, first);
-        if leads {
-            let (round, _) = stand.question();
-            stand.answer(round, Ok(counts(2)));
-        }
-        let (round, _) = stand.sync();
-        stand.answer(round, Ok(Answer::Synced(assigned(&[0, 1]))));
-        let (round, _) = stand.question();
-        stand.answer(round, Ok(Answer::Offsets(offsets(&[(0, 1), (1, 1)]))));
-        stand.effects.clear();
-        for _ in 0..60 {
-            stand.answered(E::None);
-            stand.pass(secs(5));
-        }
-        if leads {
-            let (round, question) = stand.question();
-            assert!(matches!(question, Question::PartitionCounts(_)));
-            stand.answer(round, seen);
-        }
-        stand.state()
-    };
-    assert_eq!(watch(leader(1), Ok(counts(3))), MemberState::Revoking);
-    assert_eq!(watch(follower(1), Ok(counts(3))), MemberState::Stable);
-    assert_eq!(watch(leader(1), Ok(counts(2))), MemberState::Stable);
-    assert_eq!(watch(leader(1), Ok(counts(1))), MemberState::Stable, "shrinking");
-    assert_eq!(watch(leader(1), Ok(Answer::PartitionCounts(Default::default()))), MemberState::Stable);
-    assert_eq!(watch(leader(1), Err(network())), MemberState::Stable);
-}
-
-#[test]
-fn c_static_10_an_old_broker_makes_a_static_member_dynamic_everywhere_with_one_warning() {
-    let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..config() });
-    stand.find();
-    let (round, request) = stand.join();
-    assert_eq!(request.group_instance_id.as_deref(), Some("i"));
-    stand.answer(round, Ok(Answer::Joined { version: 4, response: follower(1) }));
-    let (round, request) = stand.sync();
-    assert_eq!(request.group_instance_id, None);
-    assert_eq!(stand.armed().1.group_instance_id, None);
-    stand.answer(round, Ok(Answer::Synced(assigned(&[]))));
-    stand.answered(E::RebalanceInProgress);
-    let (round, request) = stand.join();
-    assert_eq!(request.group_instance_id, None);
-    stand.answer(round, Ok(Answer::Joined { version: 4, response: follower(2) }));
-    let told =
-        stand.notices().filter(|notice| matches!(notice, Notice::StaticMembershipUnsupported { version: 4 }));
-    assert_eq!(told.count(), 1);
-    stand.effects.clear();
-    let deadline = stand.now + secs(5);
-    stand.input(kohort_group::Input::Close { operation: Default::default(), deadline });
-    assert!(matches!(stand.question().1, Question::Leave(_)), "it leaves as a dynamic member does");
-}
-
-#[test]
-fn c_static_11_a_leader_under_its_old_id_takes_itself_for_a_follower() {
-    let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..config() });
-    stand.find();
-    let (round, _) = stand.join();
-    stand.answer(
-        round,
-        Ok(Answer::Joined {
-            version: 8,
-            response: JoinGroupResponse { leader: "old".into(), ..follower(3) },
-        }),
-    );
-    let (_, request) = stand.sync();
-    assert!(request.assignments.is_empty());
 }

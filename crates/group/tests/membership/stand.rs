@@ -228,6 +228,13 @@ impl Stand {
         self.beat(Beat::Answered(code));
     }
 
+    /// A good beat, if the heart is armed.
+    pub(crate) fn answered_if_armed(&mut self) {
+        if matches!(self.state(), MemberState::Stable | MemberState::Revoking | MemberState::PrepareLeaving) {
+            self.answered(ErrorCode::None);
+        }
+    }
+
     pub(crate) fn kill_heart(&mut self) {
         let incarnation = self.incarnation;
         self.input(Input::HeartbeatExited { incarnation, exit: kohort_group::membership::ExitKind::Killed });
