@@ -344,6 +344,13 @@ impl Membership {
         self.is_cooperative() && (self.succeeds_leader || self.leadership.as_ref().is_some_and(skips))
     }
 
+    /// May another member give something back in this generation, and thereby begin the next? A follower cannot know;
+    /// the leader does.
+    fn may_be_followed(&self) -> bool {
+        let leaves_out = |leadership: &Leadership| leadership.skip_assignment || leadership.incomplete;
+        self.is_cooperative() && self.leadership.as_ref().is_none_or(leaves_out)
+    }
+
     fn take_assignment(&mut self, response: &SyncGroupResponse, now: Instant, fx: &mut Effects) {
         let differs =
             |theirs: &Option<String>, ours: &str| theirs.as_deref().is_some_and(|name| name != ours);
@@ -397,6 +404,8 @@ impl Membership {
             // KIP-429: what moves is given back now; the join behind it lets its next owner have it.
             self.to(MemberState::Revoking, fx);
             self.begin_handover(moved, now, self.config.handover_timeout(), false, fx);
+        } else if self.may_be_followed() {
+            self.hasten_heartbeat(fx);
         }
     }
 
