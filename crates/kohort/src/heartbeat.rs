@@ -3,7 +3,7 @@
 //! | message | effect |
 //! |---|---|
 //! | `Arm` | forgets the beat in flight, beats from one interval on |
-//! | `Hasten` | the next beats come early: waits double from 10 ms up to the interval |
+//! | `Hasten` | the next beats come early: waits double from 5 ms up to the interval |
 //! | `Disarm` | forgets the beat in flight, rests |
 //! | `Tick` | sends a beat, as a task of its own; one in flight at the most |
 //! | `Beaten` | reports to the manager, waits for the rest of the interval |
@@ -61,7 +61,7 @@ pub(crate) struct State {
 
 /// About what it takes others to give partitions back that nothing holds up; each later beat waits twice as long, so
 /// that whoever waits does so for at most twice the time that was needed.
-const HASTENED: Duration = Duration::from_millis(10);
+const HASTENED: Duration = Duration::from_millis(5);
 
 impl State {
     /// Explicitly, not by a guard: after a kill the state lives on for a moment in the supervisor's mailbox.

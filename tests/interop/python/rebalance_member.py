@@ -3,7 +3,7 @@
 
     rebalance_member.py BOOTSTRAP GROUP TOPIC STRATEGY [GROUP_INSTANCE_ID]
 
-Closes on a line `close`, ends with its input.
+Subscribes on a line `subscribe`, closes on a line `close`, ends with its input.
 """
 
 import os
@@ -25,11 +25,13 @@ def listed(partitions):
 
 def main():
     bootstrap, group, topic, strategy = sys.argv[1:5]
-    asked_to_close = threading.Event()
+    asked_to_subscribe, asked_to_close = threading.Event(), threading.Event()
 
     def obey():
         for line in sys.stdin:
-            if line.strip().startswith("close"):
+            if line.startswith("subscribe"):
+                asked_to_subscribe.set()
+            elif line.startswith("close"):
                 asked_to_close.set()
         # Whoever measures is gone; nobody waits for a close.
         os._exit(0)
@@ -46,6 +48,8 @@ def main():
     if len(sys.argv) > 5:
         settings["group.instance.id"] = sys.argv[5]
 
+    say("ready")
+    asked_to_subscribe.wait()
     say("subscribe")
     consumer = Consumer(settings)
     consumer.subscribe(
@@ -55,7 +59,7 @@ def main():
         on_lost=lambda _, partitions: say("revoked", listed(partitions)),
     )
     while not asked_to_close.is_set():
-        message = consumer.poll(0.05)
+        message = consumer.poll(0.01)
         if message is not None and message.error():
             say("note", str(message.error()).replace("\n", " "))
     say("closing")

@@ -19,6 +19,8 @@ pub(crate) struct Line {
 /// What can happen to a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
+    /// Its process waits for a word to begin.
+    Ready,
     /// It is about to be made.
     Subscribe,
     /// Partitions came; the generation, where the client tells it.
@@ -53,6 +55,7 @@ impl Display for Event {
             some => some.iter().map(i32::to_string).collect::<Vec<_>>().join(","),
         };
         match self {
+            Event::Ready => f.write_str("ready"),
             Event::Subscribe => f.write_str("subscribe"),
             Event::Assigned { generation: Some(generation), partitions } => {
                 write!(f, "assigned {generation} {}", listed(partitions))
@@ -81,6 +84,7 @@ fn parse(text: &str) -> Option<Line> {
     let (at, rest) = text.split_once(' ')?;
     let (word, rest) = rest.split_once(' ').unwrap_or((rest, ""));
     let event = match (word, rest) {
+        ("ready", "") => Event::Ready,
         ("subscribe", "") => Event::Subscribe,
         ("assigned", rest) => {
             let (generation, partitions) = rest.split_once(' ')?;
@@ -114,6 +118,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         for event in [
+            Event::Ready,
             Event::Subscribe,
             Event::Assigned { generation: Some(7), partitions: vec![0, 11] },
             Event::Assigned { generation: None, partitions: Vec::new() },

@@ -1,4 +1,4 @@
-//! A Kohort member in a process of its own: says what its handlers and its events tell, closes when it is asked to.
+//! A Kohort member in a process of its own: says what its handlers and its events tell, joins and closes when it is asked to.
 
 use std::convert::Infallible;
 use std::io::{BufRead, Write};
@@ -57,6 +57,8 @@ impl Handler for Telling {
 pub(crate) async fn run(membership: Membership) -> Result<(), Failed> {
     let Membership { bootstrap, group, topic, strategy, group_instance_id } = membership;
     let mut asked = listen();
+    say(Event::Ready);
+    let Some(Asked::Subscribe) = asked.recv().await else { return Ok(()) };
     say(Event::Subscribe);
     let mut builder = ConsumerGroup::builder(group, [topic])
         .bootstrap_servers([bootstrap])
@@ -79,7 +81,7 @@ pub(crate) async fn run(membership: Membership) -> Result<(), Failed> {
         }
     });
     let member = group.start().await?;
-    let Some(options) = asked.recv().await else { return Ok(()) };
+    let Some(Asked::Close(options)) = asked.recv().await else { return Ok(()) };
     say(Event::Closing);
     let report = member.close(options).await;
     say(Event::Closed);
@@ -87,16 +89,27 @@ pub(crate) async fn run(membership: Membership) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The commands `close` and `close MILLISECONDS` on the input. Its end drops the sender: nobody measures any more.
-fn listen() -> mpsc::UnboundedReceiver<CloseOptions> {
+enum Asked {
+    Subscribe,
+    Close(CloseOptions),
+}
+
+/// The commands `subscribe`, `close` and `close MILLISECONDS` on the input. Its end drops the sender: nobody measures
+/// any more.
+fn listen() -> mpsc::UnboundedReceiver<Asked> {
     let (ask, asked) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             let mut words = line.split_whitespace();
-            if words.next() == Some("close") {
-                let timeout = words.next().and_then(|number| number.parse().ok()).map(Duration::from_millis);
-                let _ = ask.send(timeout.map_or_else(CloseOptions::default, CloseOptions::timeout));
-            }
+            let command = match (words.next(), words.next().map(str::parse)) {
+                (Some("subscribe"), None) => Asked::Subscribe,
+                (Some("close"), None) => Asked::Close(CloseOptions::default()),
+                (Some("close"), Some(Ok(timeout))) => {
+                    Asked::Close(CloseOptions::timeout(Duration::from_millis(timeout)))
+                }
+                _ => continue,
+            };
+            let _ = ask.send(command);
         }
     });
     asked

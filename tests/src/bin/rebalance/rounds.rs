@@ -115,16 +115,18 @@ impl Turn<'_> {
         sleep(Duration::from_millis(wait as u64)).await;
     }
 
-    async fn join(
-        &self,
-        name: &str,
-        instance: Option<&str>,
-        share: usize,
-    ) -> Result<(Process, u64, u64), Failed> {
+    /// A process that is ready to join.
+    async fn ready(&self, name: &str, instance: Option<&str>) -> Result<Process, Failed> {
         let mut member = self.member(name, instance)?;
+        member.says(Event::Ready, 0).await?;
+        Ok(member)
+    }
+
+    /// When it subscribed, and when it had its share.
+    async fn join(&self, member: &mut Process, share: usize) -> Result<(u64, u64), Failed> {
+        member.ask("subscribe").await?;
         let subscribe = member.says(Event::Subscribe, 0).await?;
-        let assigned = member.owns(share, subscribe).await?;
-        Ok((member, subscribe, assigned))
+        Ok((subscribe, member.owns(share, subscribe).await?))
     }
 
     async fn close(&self, mut member: Process) -> Result<u64, Failed> {
@@ -136,7 +138,8 @@ impl Turn<'_> {
     }
 
     async fn join_and_close(&self) -> Result<(), Failed> {
-        let (member, ..) = self.join("only", None, PARTITIONS).await?;
+        let mut member = self.ready("only", None).await?;
+        self.join(&mut member, PARTITIONS).await?;
         self.close(member).await.map(drop)
     }
 
@@ -168,26 +171,35 @@ impl Turn<'_> {
     }
 
     /// A second member into the group; returns when both have their half.
-    async fn second(&self, first: &mut Process, samples: Option<&mut Samples>) -> Result<Process, Failed> {
-        let (second, subscribe, assigned) = self.join("second", None, PARTITIONS / 2).await?;
+    async fn second(
+        &self,
+        first: &mut Process,
+        second: &mut Process,
+        samples: Option<&mut Samples>,
+    ) -> Result<(), Failed> {
+        let (subscribe, assigned) = self.join(second, PARTITIONS / 2).await?;
         let halved = |lines: &[Line]| (owned(lines).len() == PARTITIONS / 2).then_some(());
         first.until("to own half", halved).await?;
         if let Some(samples) = samples {
             self.add_told(samples, Row::Second, first, subscribe, assigned);
             self.add(samples, Row::Pause, pause(&first.lines(), subscribe));
         }
-        Ok(second)
+        Ok(())
     }
 
     async fn group(&self, samples: &mut Samples) -> Result<(), Failed> {
         if !self.of.wants(&[Row::First, Row::Second, Row::Pause, Row::Leave, Row::Kill, Row::Close]) {
             return Ok(());
         }
-        let (mut first, subscribe, assigned) = self.join("first", None, PARTITIONS).await?;
+        // All made before, so that clients whose processes start fast and slow meet the same phases.
+        let mut second = self.ready("second", None).await?;
+        let mut third = self.ready("third", None).await?;
+        let mut first = self.ready("first", None).await?;
+        let (subscribe, assigned) = self.join(&mut first, PARTITIONS).await?;
         self.add(samples, Row::First, assigned - subscribe);
         if self.of.wants(&[Row::Second, Row::Pause, Row::Leave]) {
             self.phase(0).await;
-            let mut second = self.second(&mut first, Some(samples)).await?;
+            self.second(&mut first, &mut second, Some(samples)).await?;
             self.phase(1).await;
             second.ask("close").await?;
             let closing = second.says(Event::Closing, 0).await?;
@@ -196,9 +208,9 @@ impl Turn<'_> {
             second.ended().await?;
         }
         if self.of.wants(&[Row::Kill]) {
-            let second = self.second(&mut first, None).await?;
+            self.second(&mut first, &mut third, None).await?;
             self.phase(2).await;
-            let killed = second.kill().await?;
+            let killed = third.kill().await?;
             let all = first.owns(PARTITIONS, killed).await?;
             self.add_told(samples, Row::Kill, &first, killed, all);
         }
@@ -214,14 +226,17 @@ impl Turn<'_> {
         if !self.of.wants(&[Row::Static]) {
             return Ok(());
         }
-        let (mut first, ..) = self.join("first", Some("instance-1"), PARTITIONS).await?;
-        let (second, ..) = self.join("second", Some("instance-2"), PARTITIONS / 2).await?;
+        let mut first = self.ready("first", Some("instance-1")).await?;
+        self.join(&mut first, PARTITIONS).await?;
+        let mut second = self.ready("second", Some("instance-2")).await?;
+        self.join(&mut second, PARTITIONS / 2).await?;
         let halved = |lines: &[Line]| (owned(lines).len() == PARTITIONS / 2).then(|| generation(lines));
         let before = first.until("to own half", halved).await?;
         let quiet = second.lines().len();
         self.phase(4).await;
         self.close(first).await?;
-        let (mut first, subscribe, assigned) = self.join("again", Some("instance-1"), PARTITIONS / 2).await?;
+        let mut first = self.ready("again", Some("instance-1")).await?;
+        let (subscribe, assigned) = self.join(&mut first, PARTITIONS / 2).await?;
         self.add(samples, Row::Static, assigned - subscribe);
         // What another rebalance would take to show.
         sleep(2 * HEARTBEAT).await;
@@ -239,7 +254,8 @@ impl Turn<'_> {
         if !self.of.wants(&[Row::BlackHole]) {
             return Ok(());
         }
-        let (mut member, ..) = self.join("only", None, PARTITIONS).await?;
+        let mut member = self.ready("only", None).await?;
+        self.join(&mut member, PARTITIONS).await?;
         sleep(IDLE).await;
         let silence = self.of.broker.silence()?;
         // librdkafka's close takes no timeout.
