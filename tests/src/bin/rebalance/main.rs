@@ -209,3 +209,19 @@ async fn pinned_python() -> Result<PathBuf, Failed> {
         _ => Err(Failed::Python),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_options_fit_together() {
+        Options::command().debug_assert();
+        let options = Options::try_parse_from(["rebalance", "--rows", "first,black-hole", "--rounds", "9"]);
+        let options = options.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((options.rows, options.rounds), (vec![Row::First, Row::BlackHole], 9));
+        assert!(Options::try_parse_from(["rebalance", "--rounds", "0"]).is_err());
+    }
+}
