@@ -82,6 +82,8 @@ enum What {
         member: usize,
         life: u64,
         epoch: u64,
+        /// One of those that come early; regular ones go on by themselves.
+        early: bool,
     },
     WorkerTick {
         member: usize,
@@ -334,8 +336,8 @@ impl World {
                 }
                 Ok(())
             }
-            What::BeatDue { member, life, epoch } => {
-                self.beat(member, life, epoch);
+            What::BeatDue { member, life, epoch, early } => {
+                self.beat(member, life, epoch, early);
                 Ok(())
             }
             What::WorkerTick { member, life, run, partition } => self.work(member, life, run, partition),
@@ -388,7 +390,14 @@ impl World {
             Effect::ArmHeartbeat { epoch, request, .. } => {
                 let life = self.members[index].life;
                 self.members[index].armed = Some((epoch, request));
-                self.after(HEARTBEAT, What::BeatDue { member: index, life, epoch });
+                self.after(HEARTBEAT, What::BeatDue { member: index, life, epoch, early: false });
+                Ok(())
+            }
+            Effect::HastenHeartbeat { epoch } => {
+                let life = self.members[index].life;
+                for wait in [5, 15, 35, 75, 155, 315].map(Duration::from_millis) {
+                    self.after(wait, What::BeatDue { member: index, life, epoch, early: true });
+                }
                 Ok(())
             }
             Effect::DisarmHeartbeat => {
@@ -571,14 +580,16 @@ impl World {
         Ok(())
     }
 
-    fn beat(&mut self, index: usize, life: u64, epoch: u64) {
+    fn beat(&mut self, index: usize, life: u64, epoch: u64, early: bool) {
         let member = &self.members[index];
         let Some((armed, request)) = &member.armed else { return };
         if member.life != life || *armed != epoch || !member.heart_alive {
             return;
         }
         let request = request.clone();
-        self.after(HEARTBEAT, What::BeatDue { member: index, life, epoch });
+        if !early {
+            self.after(HEARTBEAT, What::BeatDue { member: index, life, epoch, early });
+        }
         if self.lossy() {
             let failure = Beat::Failed(Failure::Network("lost".into()));
             self.post(index, Duration::from_secs(2), Input::Beat { epoch, beat: failure });
