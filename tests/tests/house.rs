@@ -34,7 +34,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("kohort-examples", &["kohort", "kohort-broker", "kohort-supervisor"]),
-    ("kohort-tests", &[]),
+    ("kohort-tests", &["kohort", "kohort-broker"]),
 ];
 
 /// Foreign crates that a crate of ours may not know.

@@ -317,6 +317,7 @@ impl State {
                 let armed = Armed { epoch, to: address(&to), request, manager: myself.clone() };
                 self.to_heartbeat(HeartbeatMessage::Arm(armed));
             }
+            Effect::HastenHeartbeat { epoch } => self.to_heartbeat(HeartbeatMessage::Hasten { epoch }),
             Effect::DisarmHeartbeat => {
                 self.incarnation.armed.store(0, Ordering::Release);
                 self.to_heartbeat(HeartbeatMessage::Disarm);

@@ -83,6 +83,14 @@ impl Membership {
         self.heartbeat.armed = wanted;
     }
 
+    /// What moves in a cooperative rebalance is free for its next owner in the rebalance behind it, which is begun by the
+    /// join of whoever gave it back. All others hear of that by a beat, and must not wait a whole interval for it.
+    pub(super) fn hasten_heartbeat(&self, fx: &mut Effects) {
+        if self.heartbeat.armed.is_some() {
+            fx.push(Effect::HastenHeartbeat { epoch: self.heartbeat.epoch });
+        }
+    }
+
     /// Does a generation stand that is neither being left nor waited for? A cooperative member stays in its own
     /// until its JoinGroup is out.
     fn is_counted_in(&self) -> bool {

@@ -304,6 +304,12 @@ pub enum Effect {
         /// What to send.
         request: HeartbeatRequest,
     },
+    /// Another rebalance may follow at once, and only a beat tells of it: the next beats of this arming come early, after
+    /// waits that double up to the heartbeat interval.
+    HastenHeartbeat {
+        /// The arming.
+        epoch: u64,
+    },
     /// No beat may be sent any more.
     DisarmHeartbeat,
     /// Start a new heartbeat; the old one has ended.

@@ -358,10 +358,21 @@ impl Membership {
     /// its predecessor did, and below JoinGroup v9 is not even told that it leads.
     fn may_be_incomplete(&self) -> bool {
         let skips = |leadership: &Leadership| leadership.skip_assignment || leadership.incomplete;
-        // What counts is how the group shares: in a change-over eager members lead cooperative groups.
+        self.shares_cooperatively() && (self.succeeds_leader || self.leadership.as_ref().is_some_and(skips))
+    }
+
+    /// May another member give something back in this generation, and thereby begin the next? A follower cannot know;
+    /// the leader does.
+    fn may_be_followed(&self) -> bool {
+        let leaves_out = |leadership: &Leadership| leadership.skip_assignment || leadership.incomplete;
+        self.shares_cooperatively() && self.leadership.as_ref().is_none_or(leaves_out)
+    }
+
+    /// Is the assignor that the group chose cooperative? In a change-over eager members may be among its members, and
+    /// lead it.
+    fn shares_cooperatively(&self) -> bool {
         let chosen = self.protocol_name.as_deref().and_then(|name| self.offers(name));
         chosen.is_some_and(Assignor::is_cooperative)
-            && (self.succeeds_leader || self.leadership.as_ref().is_some_and(skips))
     }
 
     fn take_assignment(&mut self, response: &SyncGroupResponse, now: Instant, fx: &mut Effects) {
@@ -418,6 +429,8 @@ impl Membership {
             // KIP-429: what moves is given back now; the join behind it lets its next owner have it.
             self.to(MemberState::Revoking, fx);
             self.begin_handover(moved, now, self.handover_timeout(now), false, fx);
+        } else if self.may_be_followed() {
+            self.hasten_heartbeat(fx);
         }
     }
 

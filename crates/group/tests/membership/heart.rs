@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use kohort_group::membership::{Beat, Effect, ExitKind, Failure, Notice, Question, TerminalCause};
-use kohort_group::{Input, MemberState};
+use kohort_group::membership::{Answer, Beat, Effect, ExitKind, Failure, Notice, Question, TerminalCause};
+use kohort_group::{Assignor, Input, MemberState, MembershipConfig};
 use kohort_protocol::ErrorCode as E;
+use kohort_protocol::messages::{JoinGroupResponse, SyncGroupResponse};
 
 use crate::stand::{Stand, network, secs};
 
@@ -275,4 +276,47 @@ fn a_heart_that_cannot_be_started_counts_as_a_crash() {
     stand.released("revoked");
     stand.left(Default::default());
     assert!(matches!(stand.terminated(), Some(TerminalCause::CrashLoop { crashes: 4, .. })));
+}
+
+/// Stable as one of a cooperative group, with partitions 0 and 1.
+fn cooperative(response: JoinGroupResponse) -> Stand {
+    let mut stand = Stand::with(MembershipConfig {
+        assignors: vec![Assignor::CooperativeSticky],
+        ..crate::stand::config()
+    });
+    stand.find();
+    let (round, _) = stand.join();
+    let response = JoinGroupResponse { protocol_name: Some("cooperative-sticky".into()), ..response };
+    stand.join_answer(round, response);
+    stand
+}
+
+fn hastened(stand: &mut Stand) -> bool {
+    let (armed, _) = stand.armed();
+    stand.has(|effect| matches!(effect, Effect::HastenHeartbeat { epoch } if *epoch == armed))
+}
+
+#[test]
+fn whoever_may_wait_for_a_cooperative_follow_up_beats_early() {
+    let synced = |stand: &mut Stand, partitions: &[i32]| {
+        let (round, _) = stand.sync();
+        let response = SyncGroupResponse {
+            protocol_name: Some("cooperative-sticky".into()),
+            ..crate::stand::assigned(partitions)
+        };
+        stand.answer(round, Ok(Answer::Synced(response)));
+    };
+    let mut follower = cooperative(crate::stand::follower(1));
+    synced(&mut follower, &[]);
+    assert!(hastened(&mut follower), "a newcomer does not know what others give back");
+
+    let mut alone = cooperative(crate::stand::leader(1));
+    let (round, _) = alone.question();
+    alone.answer(round, Ok(crate::stand::counts(2)));
+    synced(&mut alone, &[0, 1]);
+    assert!(!hastened(&mut alone), "a leader that left nothing out waits for nobody");
+
+    let mut eager = Stand::new();
+    eager.stable(1);
+    assert!(!eager.has(|effect| matches!(effect, Effect::HastenHeartbeat { .. })));
 }

@@ -207,7 +207,13 @@ impl World {
             }
             Effect::ArmHeartbeat { epoch, request, .. } => {
                 member.armed = Some((epoch, request));
-                self.after(HEARTBEAT, What::BeatDue { member: index, life, epoch });
+                self.after(HEARTBEAT, What::BeatDue { member: index, life, epoch, early: false });
+                Ok(())
+            }
+            Effect::HastenHeartbeat { epoch } => {
+                for wait in [5, 15, 35, 75, 155, 315].map(Duration::from_millis) {
+                    self.after(wait, What::BeatDue { member: index, life, epoch, early: true });
+                }
                 Ok(())
             }
             Effect::DisarmHeartbeat => {
@@ -391,7 +397,7 @@ impl World {
         self.deliver(index, Input::HeartbeatExited { incarnation, exit: ExitKind::Killed })
     }
 
-    pub(crate) fn beat(&mut self, index: usize, life: u64, epoch: u64) -> Checked {
+    pub(crate) fn beat(&mut self, index: usize, life: u64, epoch: u64, early: bool) -> Checked {
         let member = &self.members[index];
         let Some((armed, request)) = &member.armed else { return Ok(()) };
         if member.life != life || *armed != epoch || !member.heart_alive {
@@ -399,7 +405,9 @@ impl World {
         }
         let request = request.clone();
         self.check_heart(index)?;
-        self.after(HEARTBEAT, What::BeatDue { member: index, life, epoch });
+        if !early {
+            self.after(HEARTBEAT, What::BeatDue { member: index, life, epoch, early });
+        }
         if self.lossy() {
             let failure = Beat::Failed(Failure::Network("lost".into()));
             self.post(index, Duration::from_secs(2), Input::Beat { epoch, beat: failure });

@@ -62,6 +62,8 @@ pub(crate) enum What {
         member: usize,
         life: u64,
         epoch: u64,
+        /// One of those that come early; regular ones go on by themselves.
+        early: bool,
     },
     WorkerTick {
         member: usize,
@@ -270,7 +272,7 @@ impl World {
                     self.disturb(life, input)
                 }
             }
-            What::BeatDue { member, life, epoch } => self.beat(member, life, epoch),
+            What::BeatDue { member, life, epoch, early } => self.beat(member, life, epoch, early),
             What::WorkerTick { member, life, run, partition } => self.work(member, life, run, partition),
             What::WorkerRestart { member, life, run, partition } => {
                 self.restart_worker(member, life, run, partition)

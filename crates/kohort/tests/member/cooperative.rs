@@ -6,7 +6,9 @@ use kohort::{Assignor, ConsumerGroup, MemberEvent, MemberRef, TopicPartition};
 use kohort_broker::Broker;
 use kohort_protocol::ApiKey;
 
-use crate::support::{GROUP, Seen, TOPIC, broker, eventually, group, kill_child, secs, stable, until};
+use crate::support::{
+    GROUP, Seen, TOPIC, broker, eventually, group, kill_child, millis, secs, stable, until,
+};
 
 fn members(broker: &Broker, assignor: Assignor, count: usize) -> (ConsumerGroup, Seen) {
     let seen = Seen::default();
@@ -77,6 +79,30 @@ async fn c_reb_06_only_what_moves_is_revoked_and_the_rest_goes_on_without_a_paus
         revoked += usize::from(matches!(event, MemberEvent::Revoked { .. } | MemberEvent::Lost { .. }));
     }
     assert_eq!(revoked, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_to_a_cooperative_group_does_not_wait_for_a_heartbeat_of_its_own() {
+    let broker = broker(6).await;
+    let (one, _) = members(&broker, Assignor::CooperativeSticky, 1);
+    let (two, _) = members(&broker, Assignor::CooperativeSticky, 1);
+    let (mut one_events, mut two_events) = (one.events(), two.events());
+    let _first = one.start().await.unwrap();
+    stable(&mut one_events).await;
+    let _second = two.start().await.unwrap();
+    // The first hears of the second by a heartbeat. From then on nobody has to wait for one.
+    until(&mut one_events, |event| matches!(event, MemberEvent::Rebalance { .. })).await;
+    let told = tokio::time::Instant::now();
+    let has_half = |event: &MemberEvent| matches!(event, MemberEvent::Assigned { partitions, .. } if partitions.len() == 3);
+    until(&mut two_events, has_half).await;
+    assert!(told.elapsed() <= millis(20), "{:?}", told.elapsed());
+
+    // Then hearts are as slow as ever.
+    tokio::time::sleep(secs(2)).await;
+    broker.clear_requests();
+    tokio::time::sleep(secs(2)).await;
+    let beats = broker.requests(ApiKey::Heartbeat).len();
+    assert!((6..=10).contains(&beats), "{beats} beats of two members in two seconds");
 }
 
 #[tokio::test(start_paused = true)]
