@@ -102,7 +102,6 @@ fn d_07_when_every_thread_is_blocked_hearts_beat_and_a_revoke_is_answered_by_its
     let (blocking, other) = (with(BLOCKED), with(Duration::ZERO));
     let handlers =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let evs = blocking.events();
     let member = handlers.block_on(blocking.start()).unwrap();
     // From here on this thread looks on; both threads of the handlers are soon blocked.
     let patience = std::time::Instant::now() + Duration::from_secs(10);
@@ -125,16 +124,6 @@ fn d_07_when_every_thread_is_blocked_hearts_beat_and_a_revoke_is_answered_by_its
         let joins = broker.requests(ApiKey::JoinGroup);
         joins.into_iter().find(|join| join.member_id.as_ref() == Some(&id)).map(|join| join.at)
     };
-    std::thread::sleep(Duration::from_secs(6));
-    let mut ev = evs;
-    while let Some(e) = ev.try_next() {
-        println!("{e:?}");
-    }
-    for r in broker.all_requests() {
-        if r.api != ApiKey::Heartbeat && r.api != ApiKey::Fetch {
-            println!("{:?} {:?} {:?} {:?}", r.at, r.api, r.member_id, r.generation);
-        }
-    }
     wait_until("it joins", &|| joined().is_some());
     let asked = broker.requests(ApiKey::JoinGroup)[0].at;
     let took = joined().unwrap() - asked;

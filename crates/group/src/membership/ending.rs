@@ -18,6 +18,8 @@ pub(super) struct Ending {
     kind: Kind,
     deadline: Instant,
     leave: bool,
+    /// A JoinGroup was out when it began, and may still be held by the coordinator.
+    joining: bool,
     pub(super) report: CloseReport,
 }
 
@@ -30,6 +32,11 @@ enum Kind {
 impl Ending {
     pub(super) fn timer(&self) -> Option<Instant> {
         Some(self.deadline)
+    }
+
+    /// No beat goes out beside a JoinGroup.
+    pub(super) fn may_beat(&self) -> bool {
+        !self.joining
     }
 
     /// What is left of the time for handing over.
@@ -107,8 +114,8 @@ impl Membership {
         fx: &mut Effects,
     ) {
         let total = deadline.saturating_duration_since(now);
-        self.ending = Some(Ending { kind, deadline, leave, report: CloseReport::default() });
-        self.open = None;
+        let joining = matches!(self.open.take(), Some((_, Open::Join)));
+        self.ending = Some(Ending { kind, deadline, leave, joining, report: CloseReport::default() });
         self.leadership = None;
         self.not_before = None;
         self.heartbeat.rejoin_at = None;
@@ -116,7 +123,7 @@ impl Membership {
         if lost {
             self.generation = -1;
         }
-        let joining = !matches!(self.state, MemberState::Stable | MemberState::Revoking);
+        let between_generations = !matches!(self.state, MemberState::Stable | MemberState::Revoking);
         match self.state {
             MemberState::Revoking => {
                 self.to(MemberState::PrepareLeaving, fx);
@@ -131,7 +138,7 @@ impl Membership {
                 let all = self.owned.clone();
                 self.begin_handover(all, now, total * 9 / 10, lost, fx);
                 // A cooperative member that joins owns partitions, but the next generation no longer counts on it.
-                if joining {
+                if between_generations {
                     self.hand_over_as_lost();
                 }
             }

@@ -95,10 +95,8 @@ impl Membership {
     /// until its JoinGroup is out.
     fn is_counted_in(&self) -> bool {
         let within = match self.state {
-            MemberState::CompletingRebalance
-            | MemberState::Stable
-            | MemberState::Revoking
-            | MemberState::PrepareLeaving => true,
+            MemberState::CompletingRebalance | MemberState::Stable | MemberState::Revoking => true,
+            MemberState::PrepareLeaving => self.ending.as_ref().is_none_or(|ending| ending.may_beat()),
             MemberState::Unjoined => !self.owned.is_empty(),
             _ => false,
         };

@@ -36,6 +36,8 @@ fn c_close_15_a_cooperative_member_closed_while_it_joins_commits_loses_and_leave
     let (mut stand, late) = joining(cooperative());
     let begun = stand.now;
     close(&mut stand, 5);
+    let arms = |effect: &Effect| matches!(effect, Effect::ArmHeartbeat { .. });
+    assert!(!stand.has(arms), "C-HB-04: no beat beside the JoinGroup");
     stand.drained();
     let (round, request) = stand.commit();
     assert_eq!(request.generation, 3, "the generation that the work was done in");

@@ -417,12 +417,11 @@ impl World {
         Ok(())
     }
 
-    /// By what went out, not by what the core thinks. A cooperative member that is closed while it joins drains what it
-    /// has, and beats meanwhile.
+    /// By what went out, not by what the core thinks.
     fn check_heart(&self, index: usize) -> Checked {
         let member = &self.members[index];
         let beats = member.armed.is_some();
-        let joining = member.joining.is_some() && !member.core.is_ending();
+        let joining = member.joining.is_some();
         Invariant::NoBeatInAJoin
             .holds(!beats || !joining, || format!("m{index} beats while its JoinGroup is outstanding"))?;
         Invariant::NoBeatAfterTheLeave
