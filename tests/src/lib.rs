@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod blocks;
+pub mod conformance;
 pub mod links;
 pub mod workspace;
 
