@@ -1,17 +1,13 @@
 //! Where a partition starts: at what is committed; by the reset policy when nothing usable is, and only then.
 
-use std::convert::Infallible;
-
-use kohort::{
-    AutoOffsetReset, CloseOptions, Context, ErrorCode, Handler, Health, MemberEvent, Record, TerminalReason,
-    TopicPartition,
-};
+use kohort::{AutoOffsetReset, CloseOptions, ErrorCode, Health, MemberEvent, TerminalReason, TopicPartition};
 use kohort_broker::Broker;
 use kohort_protocol::ApiKey;
 use tokio::time::{Instant, sleep};
 
 use crate::support::{
-    GROUP, Seen, TOPIC, broker, commit_from_outside, eventually, evict, group, recording, secs, stable, until,
+    GROUP, Seen, Slow, TOPIC, broker, commit_from_outside, eventually, evict, group, recording, secs, stable,
+    until,
 };
 
 /// A group with this reset policy that writes down what it handles.
@@ -171,19 +167,6 @@ async fn d_29_a_group_whose_offsets_may_not_be_read_ends_the_member() {
     assert_eq!(broker.requests(ApiKey::OffsetFetch).len(), 1);
 }
 
-/// A second for each record.
-struct Slow(Seen);
-
-impl Handler for Slow {
-    type Error = Infallible;
-
-    async fn handle(&mut self, record: Record<'_>, cx: &mut Context) -> Result<(), Infallible> {
-        sleep(secs(1)).await;
-        self.0.push(cx, record.offset);
-        Ok(())
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn d_30_a_member_evicted_while_its_handler_is_busy_tries_one_commit_and_joins_as_a_newcomer() {
     let broker = broker(1).await;
@@ -191,7 +174,11 @@ async fn d_30_a_member_evicted_while_its_handler_is_busy_tries_one_commit_and_jo
     let seen = Seen::default();
     let group = {
         let seen = seen.clone();
-        group(&broker).commit_interval(secs(60)).handler(move |_| Slow(seen.clone())).build().unwrap()
+        group(&broker)
+            .commit_interval(secs(60))
+            .handler(move |_| Slow { seen: seen.clone(), each: secs(1) })
+            .build()
+            .unwrap()
     };
     let mut events = group.events();
     let member = group.start().await.unwrap();

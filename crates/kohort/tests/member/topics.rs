@@ -1,6 +1,6 @@
 //! Topics and partitions that appear and disappear, by name and by pattern.
 
-use kohort::{ConsumerGroup, MemberEvent};
+use kohort::{ConsumerGroup, ConsumerGroupBuilder, MemberEvent};
 use kohort_broker::Broker;
 use kohort_protocol::{ApiKey, ErrorCode};
 use tokio::time::Instant;
@@ -16,11 +16,15 @@ fn watching(broker: &Broker) -> (ConsumerGroup, Seen) {
     (group, seen)
 }
 
-fn by_pattern(broker: &Broker, pattern: &str) -> (ConsumerGroup, Seen) {
+/// A group with what it subscribes to still to be said.
+fn subscribing(
+    broker: &Broker,
+    topics: &[&str],
+    wanted: impl Fn(ConsumerGroupBuilder) -> ConsumerGroupBuilder,
+) -> (ConsumerGroup, Seen) {
     let (seen, memory) = (Seen::default(), broker.memory());
     let handler = seen.clone();
-    let group = ConsumerGroup::builder(GROUP, [""; 0])
-        .topic_pattern(pattern)
+    let builder = ConsumerGroup::builder(GROUP, topics.iter().copied())
         .bootstrap_servers(broker.bootstrap_servers())
         .connector(kohort::connector_fn(move |host, port| {
             let memory = memory.clone();
@@ -30,11 +34,12 @@ fn by_pattern(broker: &Broker, pattern: &str) -> (ConsumerGroup, Seen) {
         .heartbeat_interval(secs(1))
         .metadata_max_age(secs(2))
         .property("auto.offset.reset", "earliest")
-        .membership_runtime(kohort::MembershipRuntime::Current)
-        .handler(move |_| handler.handler())
-        .build()
-        .unwrap();
-    (group, seen)
+        .membership_runtime(kohort::MembershipRuntime::Current);
+    (wanted(builder).handler(move |_| handler.handler()).build().unwrap(), seen)
+}
+
+fn by_pattern(broker: &Broker, pattern: &str) -> (ConsumerGroup, Seen) {
+    subscribing(broker, &[], |builder| builder.topic_pattern(pattern))
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,22 +67,7 @@ async fn d_31_a_topic_that_is_created_later_is_served_after_exactly_one_rebalanc
 async fn d_31_a_missing_topic_holds_nothing_up_and_growth_is_served_after_one_rebalance_for_each_change() {
     let started = Broker::builder().in_memory().auto_create_topics(false).topic("a", 2).start();
     let broker = started.await.unwrap();
-    let (seen, memory) = (Seen::default(), broker.memory());
-    let handler = seen.clone();
-    let builder = ConsumerGroup::builder(GROUP, ["a", "b"]).bootstrap_servers(broker.bootstrap_servers());
-    let builder = builder.connector(kohort::connector_fn(move |host, port| {
-        let memory = memory.clone();
-        async move { memory.connect(&host, port).await }
-    }));
-    let group = builder
-        .session_timeout(secs(6))
-        .heartbeat_interval(secs(1))
-        .metadata_max_age(secs(2))
-        .property("auto.offset.reset", "earliest")
-        .membership_runtime(kohort::MembershipRuntime::Current)
-        .handler(move |_| handler.handler())
-        .build()
-        .unwrap();
+    let (group, seen) = subscribing(&broker, &["a", "b"], |builder| builder);
     let (mut events, mut all) = (group.events(), group.events());
     let member = group.start().await.unwrap();
     let begun = Instant::now();
