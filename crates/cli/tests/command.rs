@@ -211,7 +211,7 @@ fn a_consumer_waits_for_a_broker_that_comes_later() {
     let address = format!("127.0.0.1:{}", free_port());
     let arguments = ["consume", "--bootstrap-server", &address, "--group", "g", "--topic", "t"];
     let mut consumer = Running::start(&[&arguments[..], &["--from", "earliest"]].concat());
-    std::thread::sleep(Duration::from_millis(500));
+    consumer.says("cannot reach");
     let broker = BrokerProcess::start_on(&address, &["--topic", "t:1"]);
     produce(&broker, b"late\n", &[]);
     assert_eq!(consumer.line(), "late");
@@ -248,7 +248,9 @@ fn stuck(broker: &BrokerProcess, close_timeout: &str) -> Running {
     produce(broker, lines.as_bytes(), &[]);
     let arguments = ["consume", "--bootstrap-server", &broker.address, "--group", "g", "--topic", "t"];
     let more = ["--from", "earliest", "--close-timeout", close_timeout];
-    let stuck = Running::start_unread(&[&arguments[..], &more[..]].concat());
+    let mut stuck = Running::start_unread(&[&arguments[..], &more[..]].concat());
+    stuck.says("assigned");
+    // Nothing tells that the pipe is full; filling it takes milliseconds from here on.
     std::thread::sleep(Duration::from_secs(1));
     stuck
 }

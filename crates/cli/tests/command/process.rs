@@ -1,6 +1,6 @@
 //! Runs the command as a process and waits for it, never without a bound.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
@@ -26,6 +26,8 @@ pub(crate) struct Running {
     close: mpsc::Sender<()>,
     /// Dropping it lets the reading of stdout begin.
     held: Option<mpsc::Sender<()>>,
+    /// Lines of stderr, as they come; what the thread gives is all of it.
+    told: mpsc::Receiver<String>,
     stderr: Option<JoinHandle<Vec<u8>>>,
 }
 
@@ -59,20 +61,27 @@ impl Running {
             .spawn()
             .expect("the command starts");
         let out = child.stdout.take().expect("a stdout");
-        let mut err = child.stderr.take().expect("a stderr");
+        let err = child.stderr.take().expect("a stderr");
         let (give, lines) = mpsc::channel();
         let (close, closed) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
         let (held, released) = mpsc::channel::<()>();
         let stdout = thread::spawn(move || {
             let _ = released.recv();
             read_lines(out, &give, &closed);
         });
         let stderr = thread::spawn(move || {
-            let mut text = Vec::new();
-            err.read_to_end(&mut text).expect("a readable stderr");
-            text
+            let (mut err, mut text) = (BufReader::new(err), Vec::new());
+            loop {
+                let begin = text.len();
+                if err.read_until(b'\n', &mut text).expect("a readable stderr") == 0 {
+                    return text;
+                }
+                // Whoever does not listen for lines gets the whole in the end.
+                let _ = tell.send(String::from_utf8_lossy(&text[begin..]).into_owned());
+            }
         });
-        Self { child, lines, stdout: Some(stdout), close, held: Some(held), stderr: Some(stderr) }
+        Self { child, lines, stdout: Some(stdout), close, held: Some(held), told, stderr: Some(stderr) }
     }
 
     /// The next line of its stdout.
@@ -84,6 +93,19 @@ impl Running {
             panic!("no line: {error}; stderr: {}", String::from_utf8_lossy(&stderr))
         });
         String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned()
+    }
+
+    /// Waits until its stderr has a line with these words.
+    pub(crate) fn says(&mut self, words: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.told.recv_timeout(left) {
+                Ok(line) if line.contains(words) => return,
+                Ok(_) => {}
+                Err(error) => panic!("it does not say {words:?}: {error}"),
+            }
+        }
     }
 
     /// Asks it to end, as `kill` does, and waits.
