@@ -15,6 +15,8 @@ mod consuming;
 mod cooperative;
 #[path = "member/crash_bound.rs"]
 mod crash_bound;
+#[path = "member/every_close.rs"]
+mod every_close;
 #[path = "member/offsets.rs"]
 mod offsets;
 #[path = "member/outages.rs"]
