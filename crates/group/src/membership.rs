@@ -316,7 +316,10 @@ impl Membership {
         self.advance_lookup(now, fx);
         match self.state {
             MemberState::Unjoined if !self.subscription.known => self.advance_pattern(now, fx),
-            MemberState::Unjoined => self.advance_join(now, fx),
+            MemberState::Unjoined => {
+                self.advance_commit(now, fx);
+                self.advance_join(now, fx);
+            }
             MemberState::CompletingRebalance => self.advance_sync(now, fx),
             MemberState::Stable => {
                 self.advance_offsets(now, fx);
@@ -326,7 +329,8 @@ impl Membership {
             }
             MemberState::Revoking | MemberState::PrepareLeaving => self.advance_handover(now, fx),
             MemberState::Leaving => self.advance_leave(now, fx),
-            MemberState::PreparingRebalance | MemberState::Left | MemberState::Fatal => {}
+            MemberState::PreparingRebalance => self.advance_commit(now, fx),
+            MemberState::Left | MemberState::Fatal => {}
         }
         self.advance_heartbeat(fx);
     }
@@ -367,6 +371,9 @@ impl Membership {
                 return;
             }
             MemberState::Stable => {
+                fx.push(Effect::Notice(Notice::Rebalance { reason, generation: self.generation }));
+            }
+            _ if identity_gone && self.works_while_joining() => {
                 fx.push(Effect::Notice(Notice::Rebalance { reason, generation: self.generation }));
             }
             MemberState::Unjoined | MemberState::PreparingRebalance | MemberState::CompletingRebalance => {}

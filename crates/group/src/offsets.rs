@@ -121,6 +121,17 @@ impl Ledger {
         self.partitions.get(partition)?.committed
     }
 
+    /// A partition and its committed offset, if any is known.
+    pub fn known(&self) -> Option<(TopicPartition, i64)> {
+        self.partitions.iter().find_map(|(partition, entry)| Some((partition.clone(), entry.committed?)))
+    }
+
+    /// What is handled and not committed.
+    pub fn uncommitted(&self) -> impl Iterator<Item = (TopicPartition, i64)> {
+        let dirty = self.partitions.iter().filter(|(_, entry)| entry.is_dirty());
+        dirty.map(|(partition, entry)| (partition.clone(), entry.position))
+    }
+
     /// Forgets everything: the generation is over.
     pub fn clear(&mut self) {
         self.partitions.clear();

@@ -100,7 +100,6 @@ pub(crate) struct Config {
     pub(crate) connect_timeout: Duration,
     pub(crate) reconnect_backoff: Duration,
     pub(crate) reconnect_backoff_max: Duration,
-    pub(crate) heartbeat_interval: Duration,
     pub(crate) auto_offset_reset: AutoOffsetReset,
     pub(crate) isolation_level: IsolationLevel,
     pub(crate) fetch_max_wait: Duration,
@@ -130,7 +129,6 @@ impl Config {
             connect_timeout: Duration::from_secs(10),
             reconnect_backoff: Duration::from_millis(100),
             reconnect_backoff_max: Duration::from_secs(5),
-            heartbeat_interval: Duration::from_secs(3),
             auto_offset_reset: AutoOffsetReset::default(),
             isolation_level: IsolationLevel::default(),
             fetch_max_wait: Duration::from_millis(500),
@@ -197,7 +195,7 @@ impl Config {
         }
         let spans = [
             ("session.timeout.ms", session),
-            ("heartbeat.interval.ms", self.heartbeat_interval),
+            ("heartbeat.interval.ms", self.membership.heartbeat_interval),
             ("rebalance.timeout.ms", membership.rebalance_timeout),
             ("request.timeout.ms", membership.request_timeout),
             ("metadata.max.age.ms", membership.metadata_max_age),
@@ -228,10 +226,14 @@ impl Config {
                 ));
             }
         }
-        if self.heartbeat_interval >= session {
+        if self.membership.heartbeat_interval >= session {
             let reason =
                 format!("must be shorter than the session timeout of {session:?}, best a third of it");
-            return Err(invalid("heartbeat.interval.ms", format!("{:?}", self.heartbeat_interval), reason));
+            return Err(invalid(
+                "heartbeat.interval.ms",
+                format!("{:?}", self.membership.heartbeat_interval),
+                reason,
+            ));
         }
         if membership.crash_rejoin_max_jitter > session {
             let reason = format!("must be no longer than the session timeout of {session:?}");
@@ -299,7 +301,7 @@ impl Config {
     /// What is allowed but seldom meant.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        let (interval, session) = (self.heartbeat_interval, self.membership.session_timeout);
+        let (interval, session) = (self.membership.heartbeat_interval, self.membership.session_timeout);
         if interval > session / 3 {
             warnings.push(format!(
                 "heartbeat.interval.ms of {interval:?} leaves fewer than three beats to a session timeout of {session:?}"

@@ -78,7 +78,7 @@ impl State {
 
     /// From one beat to the next.
     fn next_wait(&mut self) -> Duration {
-        let interval = self.incarnation.config.heartbeat_interval;
+        let interval = self.incarnation.config.membership.heartbeat_interval;
         let early = self.hastened.take().filter(|wait| *wait < interval);
         self.hastened = early.map(|wait| wait * 2);
         early.unwrap_or(interval)
@@ -127,7 +127,7 @@ impl Actor for Heartbeat {
                 state.rest();
                 let epoch = armed.epoch;
                 state.armed = Some(Arc::new(armed));
-                let interval = state.incarnation.config.heartbeat_interval;
+                let interval = state.incarnation.config.membership.heartbeat_interval;
                 state.tick_in(&myself, interval, epoch);
             }
             HeartbeatMessage::Hasten { epoch } => {

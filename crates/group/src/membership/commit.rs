@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use kohort_protocol::messages::{OffsetCommitPartition, OffsetCommitRequest, OffsetCommitTopic};
+use kohort_protocol::messages::{
+    OffsetCommitPartition, OffsetCommitRequest, OffsetCommitResponse, OffsetCommitTopic,
+};
 use kohort_protocol::{ErrorCode, TopicPartition};
 
 use super::heartbeat::reason_of;
-use super::{Answer, Effect, Effects, Failure, Membership, Notice, Question, TerminalCause};
+use super::{Answer, Effect, Effects, Failure, MemberState, Membership, Notice, Question, TerminalCause};
 use crate::backoff::{Backoff, BackoffConfig};
-use crate::verdict::{GroupApi, Verdict, verdict};
+use crate::verdict::{Forget, GroupApi, Verdict, verdict};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Committing {
@@ -27,6 +29,8 @@ struct InFlight {
     round: u64,
     /// In which it was asked for.
     generation: i32,
+    /// Of what is committed already, for the answer's sake.
+    proof: bool,
     offsets: Vec<(TopicPartition, i64)>,
 }
 
@@ -52,51 +56,87 @@ impl Committing {
 impl Membership {
     /// Only while a commit is possible and wanted does its time count.
     pub(super) fn commit_deadline(&self) -> Option<Instant> {
-        if self.committing.in_flight.is_some() || self.coordinator.is_none() || !self.ledger.is_dirty() {
+        if self.committing.in_flight.is_some() || self.coordinator.is_none() {
             return None;
         }
         let paced = self.committing.not_before;
-        match self.state {
-            super::MemberState::Stable if self.committing.asked => paced,
-            super::MemberState::Stable => self.committing.due.max(paced),
-            super::MemberState::Revoking | super::MemberState::PrepareLeaving if self.handover_commits() => {
-                paced
+        let work = match self.state {
+            _ if !self.ledger.is_dirty() => None,
+            MemberState::Stable | MemberState::PreparingRebalance | MemberState::Unjoined => {
+                if self.committing.asked { paced } else { self.committing.due.max(paced) }
             }
+            MemberState::Revoking | MemberState::PrepareLeaving if self.handover_commits() => paced,
             _ => None,
-        }
+        };
+        let proof = self.proof_due().map(|at| paced.map_or(at, |paced| at.max(paced)));
+        work.into_iter().chain(proof).min()
+    }
+
+    /// When a cooperative member that joins has to show that it is still counted in: no beats go out beside its
+    /// JoinGroup, and if that was lost the partitions it works on are soon another's. A commit that is taken proves it,
+    /// and extends the session as a beat does.
+    fn proof_due(&self) -> Option<Instant> {
+        let known = self.ledger.is_dirty() || self.ledger.known().is_some();
+        let last_good = self.heartbeat.last_good.filter(|_| known && self.works_while_joining())?;
+        Some(last_good + self.config.heartbeat_interval)
     }
 
     pub(super) fn advance_commit(&mut self, now: Instant, fx: &mut Effects) {
+        let proof = self.proof_due().is_some_and(|at| at <= now);
         if !self.ledger.is_dirty() {
             self.committing.asked = false;
             self.committing.due = None;
+            if proof && let Some(known) = self.ledger.known() {
+                self.send_commit(vec![known], true, now, fx);
+            }
             return;
         }
         let due = *self.committing.due.get_or_insert(now + self.config.commit_interval);
-        if due <= now || self.committing.asked || self.ledger.unacknowledged() >= self.config.commit_threshold
-        {
+        let many = self.ledger.unacknowledged() >= self.config.commit_threshold;
+        if due <= now || self.committing.asked || many || proof {
             self.commit_now(now, fx);
         }
     }
 
     /// Sends what is dirty, one commit in flight at a time.
     pub(super) fn commit_now(&mut self, now: Instant, fx: &mut Effects) {
-        if self.committing.in_flight.is_some()
-            || self.generation < 0
-            || self.committing.not_before.is_some_and(|at| at > now)
-        {
+        if !self.may_commit(now) {
             return;
         }
-        let Some(to) = self.coordinator.clone() else { return };
-        self.committing.not_before = None;
         self.committing.asked = false;
         self.committing.due = None;
         let offsets = self.ledger.begin_commit();
+        self.send_commit(offsets, false, now, fx);
+    }
+
+    fn may_commit(&self, now: Instant) -> bool {
+        self.committing.in_flight.is_none()
+            && self.generation >= 0
+            && self.coordinator.is_some()
+            && self.committing.not_before.is_none_or(|at| at <= now)
+    }
+
+    fn send_commit(
+        &mut self,
+        offsets: Vec<(TopicPartition, i64)>,
+        proof: bool,
+        now: Instant,
+        fx: &mut Effects,
+    ) {
+        let (true, Some(to)) = (self.may_commit(now), self.coordinator.clone()) else { return };
+        self.committing.not_before = None;
         if offsets.is_empty() {
             return;
         }
+        let request = self.commit_request(&offsets);
+        let within = self.config.request_timeout;
+        let round = self.ask(Some(to), Question::CommitOffsets(request), within, fx);
+        self.committing.in_flight = Some(InFlight { round, generation: self.generation, proof, offsets });
+    }
+
+    pub(super) fn commit_request(&self, offsets: &[(TopicPartition, i64)]) -> OffsetCommitRequest {
         let mut topics: BTreeMap<&str, Vec<OffsetCommitPartition>> = BTreeMap::new();
-        for (partition, offset) in &offsets {
+        for (partition, offset) in offsets {
             topics.entry(&partition.topic).or_default().push(OffsetCommitPartition {
                 partition: partition.partition,
                 offset: *offset,
@@ -104,7 +144,7 @@ impl Membership {
                 metadata: None,
             });
         }
-        let request = OffsetCommitRequest {
+        OffsetCommitRequest {
             group_id: self.config.group_id.clone(),
             generation: self.generation,
             member_id: self.member_id.clone(),
@@ -113,14 +153,13 @@ impl Membership {
                 .into_iter()
                 .map(|(name, partitions)| OffsetCommitTopic { name: name.to_owned(), partitions })
                 .collect(),
-        };
-        let within = self.config.request_timeout;
-        let round = self.ask(Some(to), Question::CommitOffsets(request), within, fx);
-        self.committing.in_flight = Some(InFlight { round, generation: self.generation, offsets });
+        }
     }
 
     pub(super) fn on_committed(&mut self, answer: Result<Answer, Failure>, now: Instant, fx: &mut Effects) {
-        let Some(InFlight { generation, offsets, .. }) = self.committing.in_flight.take() else { return };
+        let Some(InFlight { generation, offsets, proof, .. }) = self.committing.in_flight.take() else {
+            return;
+        };
         let response = match answer {
             Ok(Answer::Committed(response)) => response,
             Ok(_) => return self.commit_unanswered(&offsets, "an answer to another request".into(), now, fx),
@@ -132,12 +171,7 @@ impl Membership {
             }
             Err(failure) => return self.commit_unanswered(&offsets, failure.to_string(), now, fx),
         };
-        let mut codes: BTreeMap<TopicPartition, ErrorCode> = BTreeMap::new();
-        for topic in response.topics {
-            for partition in topic.partitions {
-                codes.insert(TopicPartition::new(topic.name.as_str(), partition.partition), partition.error);
-            }
-        }
+        let codes = codes_of(response);
         let mut committed = Vec::new();
         let mut failed: BTreeMap<ErrorCode, usize> = BTreeMap::new();
         for (partition, offset) in &offsets {
@@ -154,7 +188,10 @@ impl Membership {
             }
             *failed.entry(code).or_default() += 1;
         }
-        if !committed.is_empty() {
+        if !committed.is_empty() && generation == self.generation && self.works_while_joining() {
+            self.heartbeat.last_good = Some(now);
+        }
+        if !committed.is_empty() && !proof {
             if let Some(ending) = &mut self.ending {
                 ending.report.committed.extend(committed.iter().cloned());
             }
@@ -195,6 +232,9 @@ impl Membership {
                 self.pace_commit(now);
                 self.lose_coordinator(Some(GroupApi::OffsetCommit), code.to_string(), now, fx);
             }
+            // The group has gone on, perhaps with this member: the answer to its JoinGroup says. Until that comes, or the
+            // session is over, it works on.
+            Verdict::Rejoin(Forget::Generation) if self.works_while_joining() => self.pace_commit(now),
             Verdict::Rejoin(forget) => self.rejoin(reason_of(forget), forget, now, fx),
             Verdict::Fenced => self.terminate(TerminalCause::FencedInstanceId, now, fx),
             Verdict::Unauthorized => self.terminate(TerminalCause::GroupAuthorizationFailed, now, fx),
@@ -225,4 +265,15 @@ impl Membership {
         self.committing.asked = true;
         self.committing.not_before = Some(now + self.committing.backoff.next(&mut self.chance));
     }
+}
+
+/// What the coordinator says of each partition.
+pub(super) fn codes_of(response: OffsetCommitResponse) -> BTreeMap<TopicPartition, ErrorCode> {
+    let mut codes = BTreeMap::new();
+    for topic in response.topics {
+        for partition in topic.partitions {
+            codes.insert(TopicPartition::new(topic.name.as_str(), partition.partition), partition.error);
+        }
+    }
+    codes
 }

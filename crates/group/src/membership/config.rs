@@ -21,6 +21,9 @@ pub struct MembershipConfig {
     pub assignors: Vec<Assignor>,
     /// `session.timeout.ms`. Default 45 s.
     pub session_timeout: Duration,
+    /// `heartbeat.interval.ms`: how often the driver's heart beats, and how often a member that works while it joins shows by
+    /// a commit that it is counted in. Default 3 s.
+    pub heartbeat_interval: Duration,
     /// The rebalance timeout of JoinGroup. Default 3 × session timeout.
     pub rebalance_timeout: Duration,
     /// `request.timeout.ms`. Default 15 s.
@@ -56,6 +59,7 @@ impl MembershipConfig {
             assignors: vec![Assignor::Range, Assignor::CooperativeSticky],
             pattern: None,
             session_timeout,
+            heartbeat_interval: Duration::from_secs(3),
             rebalance_timeout: session_timeout * 3,
             request_timeout: Duration::from_secs(15),
             session_timeout_padding: Duration::from_secs(10),

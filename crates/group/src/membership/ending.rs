@@ -3,13 +3,14 @@
 
 use std::time::Instant;
 
-use kohort_protocol::ErrorCode;
 use kohort_protocol::messages::{LeaveGroupRequest, LeaveGroupResponse, LeaveMember};
+use kohort_protocol::{ErrorCode, TopicPartition};
 
+use super::commit::codes_of;
 use super::join::Open;
 use super::{
     Answer, CloseReport, Effect, Effects, Failure, GroupMembershipOperation, Hook, LeaveOutcome, MemberState,
-    Membership, Question, TerminalCause,
+    Membership, Notice, Question, TerminalCause,
 };
 use crate::verdict::{GroupApi, Verdict, verdict};
 
@@ -20,6 +21,8 @@ pub(super) struct Ending {
     leave: bool,
     /// A JoinGroup was out when it began, and may still be held by the coordinator.
     joining: bool,
+    /// Handled, but not committed, because nobody knew the coordinator.
+    uncommitted: Vec<(TopicPartition, i64)>,
     pub(super) report: CloseReport,
 }
 
@@ -115,7 +118,8 @@ impl Membership {
     ) {
         let total = deadline.saturating_duration_since(now);
         let joining = matches!(self.open.take(), Some((_, Open::Join)));
-        self.ending = Some(Ending { kind, deadline, leave, joining, report: CloseReport::default() });
+        let (uncommitted, report) = (Vec::new(), CloseReport::default());
+        self.ending = Some(Ending { kind, deadline, leave, joining, uncommitted, report });
         self.leadership = None;
         self.not_before = None;
         self.heartbeat.rejoin_at = None;
@@ -161,17 +165,32 @@ impl Membership {
     }
 
     pub(super) fn leave_or_finish(&mut self, now: Instant, fx: &mut Effects) {
-        // With work that could not be committed the search goes on for as long as the close may take.
+        if self.generation < 0
+            && let Some(ending) = &mut self.ending
+        {
+            ending.uncommitted.clear();
+        }
+        let Some(ending) = &self.ending else { return };
+        let leaves = self.leave_request().is_some();
+        // With work that could not be committed the search goes on for as long as the end may take.
         let searches =
-            self.ending.as_ref().is_some_and(|ending| ending.report.forced && ending.deadline > now);
-        if self.leave_request().is_some() && (self.coordinator.is_some() || searches) {
+            ending.report.forced && ending.deadline > now && (leaves || !ending.uncommitted.is_empty());
+        if self.coordinator.is_none() && searches {
             self.to(MemberState::Leaving, fx);
-            if self.coordinator.is_none() {
-                self.lookup.start_over();
-            }
+            self.lookup.start_over();
+        } else if leaves && self.coordinator.is_some() {
+            self.to(MemberState::Leaving, fx);
             self.advance_leave(now, fx);
         } else {
             self.finish_ending(fx);
+        }
+    }
+
+    /// What is left over of a handover. It is committed after all if the coordinator is found in time.
+    pub(super) fn keep_uncommitted(&mut self) {
+        let unknown = self.coordinator.is_none() && self.generation >= 0;
+        if let Some(ending) = self.ending.as_mut().filter(|_| unknown) {
+            ending.uncommitted.extend(self.ledger.uncommitted());
         }
     }
 
@@ -200,9 +219,57 @@ impl Membership {
             return;
         };
         let within = ending.deadline.saturating_duration_since(now).min(self.config.request_timeout);
-        let Some(request) = self.leave_request() else { return };
+        if !ending.uncommitted.is_empty() {
+            let question = Question::CommitOffsets(self.commit_request(&ending.uncommitted));
+            let round = self.ask(Some(to), question, within, fx);
+            self.open = Some((round, Open::LastCommit));
+            return;
+        }
+        let Some(request) = self.leave_request() else { return self.finish_ending(fx) };
         let round = self.ask(Some(to), Question::Leave(request), within, fx);
         self.open = Some((round, Open::Leave));
+    }
+
+    /// The commit that the coordinator was looked for. A failure that another look may mend leaves it to be tried again.
+    pub(super) fn on_last_commit(&mut self, answer: Result<Answer, Failure>, now: Instant, fx: &mut Effects) {
+        let response = match answer {
+            Ok(Answer::Committed(response)) => response,
+            Ok(_) => return self.give_up_uncommitted(),
+            Err(failure) => {
+                let api = Some(GroupApi::OffsetCommit);
+                return self.lose_coordinator(api, failure.to_string(), now, fx);
+            }
+        };
+        let codes = codes_of(response);
+        let Some(ending) = &mut self.ending else { return };
+        let (mut committed, mut moved) = (Vec::new(), None);
+        for (partition, offset) in &ending.uncommitted {
+            let code = codes.get(partition).copied().unwrap_or(ErrorCode::UnknownServerError);
+            match verdict(GroupApi::OffsetCommit, code) {
+                Verdict::Success => committed.push((partition.clone(), *offset)),
+                Verdict::FindCoordinator => moved = Some(code),
+                _ => {}
+            }
+        }
+        let done = |partition: &TopicPartition| committed.iter().any(|(other, _)| other == partition);
+        ending.uncommitted.retain(|(partition, _)| !done(partition));
+        ending.report.dropped.retain(|partition| !done(partition));
+        ending.report.committed.extend(committed.iter().cloned());
+        // All that was handled is committed and nothing was aborted: late, but in order.
+        ending.report.forced = !ending.report.dropped.is_empty();
+        if !committed.is_empty() {
+            fx.push(Effect::Notice(Notice::Committed(committed)));
+        }
+        match moved {
+            Some(code) => self.lose_coordinator(Some(GroupApi::OffsetCommit), code.to_string(), now, fx),
+            None => self.give_up_uncommitted(),
+        }
+    }
+
+    fn give_up_uncommitted(&mut self) {
+        if let Some(ending) = &mut self.ending {
+            ending.uncommitted.clear();
+        }
     }
 
     pub(super) fn on_left(&mut self, answer: Result<Answer, Failure>, now: Instant, fx: &mut Effects) {
@@ -210,6 +277,9 @@ impl Membership {
             Ok(Answer::Left(response)) => {
                 let code = first_error(&response);
                 if verdict(GroupApi::LeaveGroup, code) == Verdict::FindCoordinator {
+                    if let Some(ending) = &mut self.ending {
+                        ending.report.leave = LeaveOutcome::Unconfirmed(code.to_string());
+                    }
                     return self.lose_coordinator(Some(GroupApi::LeaveGroup), code.to_string(), now, fx);
                 }
                 if response.members.len() > 1 {
@@ -241,7 +311,9 @@ impl Membership {
     /// does the rest. Only a close that is forced anyway uses up its time with asking on.
     pub(super) fn leave_in_vain(&mut self, reason: String, now: Instant, fx: &mut Effects) {
         let Some(ending) = &mut self.ending else { return };
-        ending.report.leave = LeaveOutcome::Unconfirmed(reason.clone());
+        if ending.leave {
+            ending.report.leave = LeaveOutcome::Unconfirmed(reason.clone());
+        }
         if ending.report.forced {
             return self.lookup_again(reason, now, fx);
         }
@@ -262,7 +334,7 @@ impl Membership {
             fx.push(Effect::ReleaseWorkers { round: self.rounds, partitions, hook: Hook::Lost, within });
             self.give_up_assignment(Hook::Lost, fx);
         }
-        let request = if self.state == MemberState::Leaving && self.open.is_some() {
+        let request = if matches!(self.open, Some((_, Open::Leave))) {
             if let Some(ending) = &mut self.ending {
                 ending.report.leave = LeaveOutcome::Unconfirmed("no answer within the close timeout".into());
             }

@@ -218,6 +218,7 @@ impl Membership {
         let dropped = self.ledger.dirty().filter(|partition| handover.partitions.contains(*partition));
         let dropped: Vec<_> = dropped.cloned().chain(aborted.iter().cloned()).collect();
         if handover.partitions.is_superset(&self.owned) {
+            self.keep_uncommitted();
             self.give_up_assignment(handover.hook, fx);
         } else {
             self.give_up(&handover.partitions, fx);

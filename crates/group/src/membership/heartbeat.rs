@@ -26,8 +26,10 @@ pub(super) struct Heart {
     armed: Option<Armed>,
     /// When the coordinator last proved that it counts this member in.
     pub(super) last_good: Option<Instant>,
-    /// When it last said that no rebalance runs: one that a beat tells of began after that.
+    /// No rebalance ran then, by its own word: one that a beat tells of began after that.
     pub(super) undisturbed: Option<Instant>,
+    /// When the last beat was answered; the next is sent after that.
+    pub(super) answered: Option<Instant>,
     /// After a crash: when the rejoin follows.
     pub(super) rejoin_at: Option<Instant>,
 }
@@ -103,9 +105,15 @@ impl Membership {
         within && self.generation >= 0
     }
 
-    /// When the member fences itself unless a good heartbeat comes first.
+    /// A cooperative member with a JoinGroup out. If that was lost, its session may end meanwhile.
+    pub(super) fn works_while_joining(&self) -> bool {
+        self.state == MemberState::PreparingRebalance && !self.owned.is_empty() && self.generation >= 0
+    }
+
+    /// When the member fences itself unless a good heartbeat comes first. While its JoinGroup is out there are no
+    /// beats, but a cooperative member works on, and commits that are taken show that it is counted in.
     pub(super) fn fence_deadline(&self) -> Option<Instant> {
-        if self.is_counted_in() {
+        if self.is_counted_in() || self.works_while_joining() {
             self.heartbeat.last_good.map(|at| at + self.config.session_timeout)
         } else {
             None
@@ -134,8 +142,10 @@ impl Membership {
             self.heartbeat.last_good = Some(now);
             self.lookup.backoff.reset();
         }
+        // A good answer speaks of when it was given, which is some time between the one before it and now.
+        let before = self.heartbeat.answered.replace(now);
         if code == ErrorCode::None {
-            self.heartbeat.undisturbed = Some(now);
+            self.heartbeat.undisturbed = before;
         }
         match verdict(GroupApi::Heartbeat, code) {
             // A retry is the next beat.

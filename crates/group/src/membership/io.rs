@@ -385,6 +385,8 @@ pub enum RejoinReason {
     MetadataChanged,
     /// As leader of a cooperative group, it waited in vain for the join that completes the assignment.
     AssignmentIncomplete,
+    /// It joined, and a generation had passed meanwhile without it: what it kept through the rebalance may be another's.
+    GenerationMissed,
     /// A join or sync did not come through.
     JoinFailed,
 }
@@ -400,6 +402,7 @@ impl RejoinReason {
             RejoinReason::HeartbeatCrash => "heartbeat_crash",
             RejoinReason::MetadataChanged => "metadata_changed",
             RejoinReason::AssignmentIncomplete => "assignment_incomplete",
+            RejoinReason::GenerationMissed => "generation_missed",
             RejoinReason::JoinFailed => "join_failed",
         }
     }

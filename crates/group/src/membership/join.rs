@@ -32,6 +32,7 @@ pub(super) enum Open {
     LeaderMetadata,
     Sync,
     Offsets,
+    LastCommit,
     Leave,
 }
 
@@ -137,6 +138,7 @@ impl Membership {
             }
             (Open::Sync, Ok(Answer::Synced(response))) => self.on_synced(response, now, fx),
             (Open::Offsets, Ok(Answer::Offsets(response))) => self.on_offsets(response, now, fx),
+            (Open::LastCommit, answer) => self.on_last_commit(answer, now, fx),
             (Open::Leave, answer) => self.on_left(answer, now, fx),
             (open, answer) => {
                 let failure = match answer {
@@ -176,7 +178,7 @@ impl Membership {
             Open::LeaderMetadata => self.pace(None, reason, now, fx),
             // Whether the coordinator is there is the heart's to find out.
             Open::Offsets => self.pace(Some(GroupApi::OffsetFetch), reason, now, fx),
-            Open::Leave => {}
+            Open::LastCommit | Open::Leave => {}
         }
     }
 
@@ -253,6 +255,11 @@ impl Membership {
                 response.protocol_name.unwrap_or_default()
             );
             return self.refused(GroupApi::JoinGroup, ErrorCode::InconsistentGroupProtocol, detail, now, fx);
+        }
+        let follows = self.generation.checked_add(1).is_none_or(|next| next == response.generation);
+        if self.works_while_joining() && response.generation != self.generation && !follows {
+            self.member_id = response.member_id;
+            return self.rejoin(RejoinReason::GenerationMissed, Forget::Generation, now, fx);
         }
         // The id of a static member is its instance id and a UUID.
         let of_instance = |instance: &String| {
@@ -415,6 +422,7 @@ impl Membership {
         self.lookup.backoff.reset();
         self.heartbeat.last_good = Some(now);
         self.heartbeat.undisturbed = Some(now);
+        self.heartbeat.answered = Some(now);
         self.complete_by = self.may_be_incomplete().then(|| now + self.config.rebalance_timeout);
         if let Some(leadership) = &mut self.leadership {
             leadership.watch_at = Some(now + leadership.wait(&self.config));

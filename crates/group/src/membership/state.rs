@@ -20,7 +20,8 @@ pub enum MemberState {
     Revoking,
     /// Gives its partitions back before it ends. Heartbeats flow while its generation stands.
     PrepareLeaving,
-    /// A LeaveGroup is outstanding. No heartbeats.
+    /// A LeaveGroup is outstanding, or the coordinator is looked for, for a last commit and the LeaveGroup. No
+    /// heartbeats.
     Leaving,
     /// Closed. Nothing follows.
     Left,

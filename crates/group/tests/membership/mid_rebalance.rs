@@ -2,11 +2,12 @@
 
 use kohort_group::assignor::Assignor;
 use kohort_group::membership::{
-    Answer, Effect, GroupMembershipOperation, LeaveOutcome, Notice, Question, TerminalCause,
+    Answer, Beat, CloseReport, Effect, Failure, GroupMembershipOperation, LeaveOutcome, Notice, Question,
+    TerminalCause,
 };
 use kohort_group::{Input, MemberState, MembershipConfig};
 use kohort_protocol::ErrorCode as E;
-use kohort_protocol::messages::{JoinGroupResponse, LeaveGroupResponse};
+use kohort_protocol::messages::{CoordinatorAddress, JoinGroupResponse, LeaveGroupResponse};
 
 use crate::stand::{Stand, config, follower, network, partition, secs};
 
@@ -29,6 +30,22 @@ fn joining(config: MembershipConfig) -> (Stand, u64) {
 fn close(stand: &mut Stand, seconds: u64) {
     let deadline = stand.now + secs(seconds);
     stand.input(Input::Close { operation: GroupMembershipOperation::Default, deadline });
+}
+
+fn report(stand: &Stand) -> CloseReport {
+    stand
+        .effects
+        .iter()
+        .find_map(|effect| match effect {
+            Effect::Closed(report) => Some(report.clone()),
+            _ => None,
+        })
+        .expect("closed")
+}
+
+fn nobody() -> Result<Answer, Failure> {
+    let address = CoordinatorAddress { error: E::CoordinatorNotAvailable, ..Default::default() };
+    Ok(Answer::Coordinator(address))
 }
 
 #[test]
@@ -112,46 +129,78 @@ fn c_close_08_a_forced_close_looks_for_the_coordinator_until_its_time_is_over() 
     assert!(report.forced && matches!(report.leave, LeaveOutcome::Unconfirmed(_)), "{report:?}");
 }
 
-#[test]
-fn c_close_08_a_coordinator_found_late_in_a_forced_close_is_still_told() {
-    let mut stand = Stand::new();
+/// A member with work to commit and without a coordinator is closed, and looks for it until it is there again, which is
+/// late in its time; then every question is answered well. What went out behind the search, in order.
+fn found_late(config: MembershipConfig) -> (Stand, Vec<&'static str>) {
+    let mut stand = Stand::with(config);
     stand.stable(3);
     stand.handled(0, 15);
     stand.answered(E::NotCoordinator);
     stand.effects.clear();
+    let back = stand.now + secs(4);
     close(&mut stand, 5);
     stand.drained();
-    while stand.state() != MemberState::Leaving {
+    let mut asked = Vec::new();
+    while stand.state() != MemberState::Left {
         stand.now = stand.core.deadline().expect("something is due").max(stand.now);
         stand.input(Input::Deadline);
         if stand.has(|effect| matches!(effect, Effect::ReleaseWorkers { .. })) {
             stand.released("revoked");
         }
-        if stand.asks() > 0 {
-            let (round, _) = stand.question();
-            stand.answer(round, Err(network()));
+        while stand.asks() > 0 {
+            let (round, question) = stand.question();
+            let answer = match question {
+                Question::FindCoordinator(_) if stand.now < back => Err(network()),
+                Question::FindCoordinator(_) => Ok(Answer::Coordinator(CoordinatorAddress {
+                    host: "broker".into(),
+                    port: 9092,
+                    ..Default::default()
+                })),
+                Question::CommitOffsets(request) => {
+                    asked.push("commit");
+                    stand.commit_answer(round, &request, E::None);
+                    continue;
+                }
+                Question::Leave(_) => {
+                    asked.push("leave");
+                    Ok(Answer::Left(LeaveGroupResponse::default()))
+                }
+                other => panic!("{other:?}"),
+            };
+            stand.answer(round, answer);
         }
     }
-    stand.find();
-    stand.left(LeaveGroupResponse::default());
-    let [Effect::Closed(report)] = &stand.effects[stand.effects.len() - 1..] else { panic!() };
-    assert_eq!((report.leave.clone(), report.forced), (LeaveOutcome::Left, true));
+    (stand, asked)
 }
 
-/// A static cooperative member whose commit shows its generation gone while its JoinGroup is out; the round of that
-/// JoinGroup, after which another one went out.
+#[test]
+fn c_close_08_a_coordinator_found_late_in_a_close_gets_the_commit_and_the_leave() {
+    for (instance, expected, leave) in [
+        (None, &["commit", "leave"][..], LeaveOutcome::Left),
+        (Some("i"), &["commit"][..], LeaveOutcome::NotSent),
+    ] {
+        let config = MembershipConfig { group_instance_id: instance.map(Into::into), ..config() };
+        let (stand, asked) = found_late(config);
+        assert_eq!(asked, expected, "{instance:?}");
+        let [Effect::Closed(report)] = &stand.effects[stand.effects.len() - 1..] else { panic!() };
+        assert_eq!((report.leave.clone(), report.forced), (leave, false), "{report:?}");
+        assert_eq!(report.committed.values().copied().collect::<Vec<_>>(), [15]);
+        assert!(report.dropped.is_empty(), "{report:?}");
+    }
+}
+
+/// A static cooperative member whose session ends while its JoinGroup is out; the round of that JoinGroup, after which
+/// another one goes out.
 fn overtaken() -> (Stand, u64) {
-    let mut stand = Stand::with(MembershipConfig { group_instance_id: Some("i".into()), ..cooperative() });
-    stand.stable(3);
-    stand.handled(0, 15);
-    stand.input(Input::Commit);
-    let (commit, request) = stand.commit();
-    stand.answered(E::RebalanceInProgress);
-    let (late, join) = stand.join();
-    assert_eq!(join.member_id, "m");
-    stand.effects.clear();
-    stand.commit_answer(commit, &request, E::IllegalGeneration);
+    let (mut stand, late) =
+        joining(MembershipConfig { group_instance_id: Some("i".into()), ..cooperative() });
+    while !stand.has(|effect| matches!(effect, Effect::ReleaseWorkers { .. })) {
+        stand.pass(std::time::Duration::from_millis(100));
+    }
     stand.released("lost");
+    stand
+        .effects
+        .retain(|effect| !matches!(effect, Effect::Ask { question: Question::CommitOffsets(_), .. }));
     (stand, late)
 }
 
@@ -207,5 +256,145 @@ fn d_07_workers_that_never_answer_do_not_keep_the_join_beyond_the_rebalance_time
         stand.join();
         let took = stand.now - begun;
         assert!(took <= secs(9), "heard of it {late} s late, joined after {took:?} of 10 s");
+    }
+}
+
+/// Symptom: the report of a close says that no LeaveGroup was sent, after one was sent and refused.
+#[test]
+fn a_leave_that_was_refused_until_the_close_was_over_is_reported_as_never_sent() {
+    let mut stand = Stand::new();
+    stand.stable(3);
+    close(&mut stand, 5);
+    stand.drained();
+    stand.released("revoked");
+    stand.left(LeaveGroupResponse { error: E::NotCoordinator, ..Default::default() });
+    while stand.state() != MemberState::Left {
+        stand.now = stand.core.deadline().expect("something is due").max(stand.now);
+        stand.input(Input::Deadline);
+        if stand.asks() > 0 {
+            let (round, question) = stand.question();
+            assert!(matches!(question, Question::FindCoordinator(_)), "{question:?}");
+            stand.answer(round, nobody());
+        }
+    }
+    assert_ne!(report(&stand).leave, LeaveOutcome::NotSent, "one LeaveGroup went out");
+}
+
+/// Symptom: a cooperative member whose JoinGroup got lost handles its partitions on for the whole join timeout, long
+/// after the session is over and they belong to others.
+#[test]
+fn a_cooperative_member_whose_join_is_never_answered_does_not_fence_itself() {
+    let mut stand = Stand::with(cooperative());
+    stand.stable(3);
+    stand.answered(E::RebalanceInProgress);
+    stand.join();
+    stand.effects.clear();
+    // Session 6 s, rebalance 10 s: no coordinator that still counts it in is silent for longer than both.
+    stand.pass(secs(17));
+    assert!(
+        stand.has(|effect| matches!(effect, Effect::ReleaseWorkers { .. } | Effect::DrainWorkers { .. })),
+        "{:?} in {}",
+        stand.effects,
+        stand.state()
+    );
+}
+
+/// Symptom: a beat whose answer was late makes the handover late by as much, and the member is thrown out.
+#[test]
+fn a_beat_that_is_answered_late_makes_the_join_come_too_late() {
+    let mut stand = Stand::new();
+    stand.stable(3);
+    // The beat was sent and answered now; its answer takes 1.9 s (request timeout 2 s), and the rebalance begins right behind it.
+    let begun = stand.now;
+    stand.pass(std::time::Duration::from_millis(1900));
+    stand.beat(Beat::Answered(E::None));
+    stand.pass(secs(1));
+    stand.answered(E::RebalanceInProgress);
+    stand.effects.retain(|effect| !matches!(effect, Effect::Ask { .. }));
+    stand.join();
+    let took = stand.now - begun;
+    assert!(took <= secs(10), "joined after {took:?} of 10 s");
+}
+
+/// The next commit of a member that joins; its session is 6 s.
+fn proof(stand: &mut Stand) -> (u64, kohort_protocol::messages::OffsetCommitRequest) {
+    assert_eq!(stand.state(), MemberState::PreparingRebalance);
+    let (round, request) = stand.commit();
+    assert_eq!((request.generation, request.member_id.as_str()), (3, "m"));
+    (round, request)
+}
+
+#[test]
+fn c_hb_04_a_member_that_works_while_it_joins_shows_by_commits_that_it_is_counted_in() {
+    let mut stand = Stand::with(cooperative());
+    stand.stable(3);
+    stand.answered(E::RebalanceInProgress);
+    stand.join();
+    stand.effects.clear();
+    let begun = stand.now;
+    // Idle: what is committed is committed again, at half of the session, as long as the coordinator takes it.
+    for half in 1..=4 {
+        let (round, request) = proof(&mut stand);
+        assert_eq!(stand.now - begun, secs(3) * half);
+        let [topic] = &request.topics[..] else { panic!("{request:?}") };
+        assert_eq!((topic.partitions.len(), topic.partitions[0].offset), (1, 10));
+        stand.commit_answer(round, &request, E::None);
+        assert!(!stand.notices().any(|notice| matches!(notice, Notice::Committed(_))), "nothing new");
+    }
+    // Then it does not answer any more: the session ends, counted from the last that was taken.
+    let (_, request) = proof(&mut stand);
+    assert_eq!(request.topics.len(), 1);
+    stand.pass(secs(3) - std::time::Duration::from_millis(1));
+    assert_eq!(stand.state(), MemberState::PreparingRebalance);
+    stand.pass(std::time::Duration::from_millis(1));
+    assert_eq!(stand.now - begun, secs(18));
+    stand.released("lost");
+}
+
+#[test]
+fn a_member_that_works_while_it_joins_commits_what_it_does() {
+    let (mut stand, late) = joining(cooperative());
+    let (round, request) = proof(&mut stand);
+    assert_eq!(request.topics[0].partitions[0].offset, 15);
+    // The group has gone on, and the answer to the join is on its way: no reason to give anything up.
+    stand.commit_answer(round, &request, E::IllegalGeneration);
+    assert_eq!(stand.state(), MemberState::PreparingRebalance);
+    stand.effects.clear();
+    let response = JoinGroupResponse { protocol_name: Some("cooperative-sticky".into()), ..follower(4) };
+    stand.join_answer(late, response);
+    assert_eq!(stand.state(), MemberState::CompletingRebalance);
+    assert!(!stand.has(|effect| matches!(effect, Effect::ReleaseWorkers { .. })));
+}
+
+#[test]
+fn a_commit_that_shows_the_id_gone_while_the_join_is_out_loses_what_was_kept() {
+    let (mut stand, _) = joining(cooperative());
+    let (round, request) = proof(&mut stand);
+    stand.commit_answer(round, &request, E::UnknownMemberId);
+    stand.released("lost");
+    assert_eq!(stand.join().1.member_id, "", "as a newcomer");
+}
+
+/// Symptom: two members worked on one partition, and its committed offset went back. A static member's join was lost, it
+/// was kept in the group without one, and its partitions were given away a generation before it was in again.
+#[test]
+fn what_was_kept_through_a_generation_that_passed_without_the_member_is_lost() {
+    let (mut stand, late) = joining(cooperative());
+    stand.join_answer(
+        late,
+        JoinGroupResponse { protocol_name: Some("cooperative-sticky".into()), ..follower(5) },
+    );
+    stand.released("lost");
+    assert!(!stand.has(|effect| matches!(effect, Effect::Ask { question: Question::CommitOffsets(_), .. })));
+    let (_, join) = stand.join();
+    assert_eq!(join.member_id, "m", "the id is kept");
+
+    // The next generation, or the same one again, is nobody else's.
+    for generation in [3, 4] {
+        let (mut stand, late) = joining(cooperative());
+        let response =
+            JoinGroupResponse { protocol_name: Some("cooperative-sticky".into()), ..follower(generation) };
+        stand.join_answer(late, response);
+        assert_eq!(stand.state(), MemberState::CompletingRebalance);
     }
 }

@@ -71,7 +71,7 @@ impl ConsumerGroupBuilder {
 
     /// `heartbeat.interval.ms`. Must be below the session timeout, best a third of it. Default 3 s.
     pub fn heartbeat_interval(self, interval: Duration) -> Self {
-        self.with(|config| config.heartbeat_interval = interval)
+        self.with(|config| config.membership.heartbeat_interval = interval)
     }
 
     /// How long the coordinator waits for members to rejoin; so long a handler may take before its partition

@@ -32,7 +32,7 @@ const PROPERTIES: &[(&str, Apply)] = &[
     ("fetch.max.wait.ms", |c, k, v| set(&mut c.fetch_max_wait, millis(k, v))),
     ("fetch.min.bytes", |c, k, v| set(&mut c.fetch_min_bytes, number(k, v))),
     ("group.instance.id", |c, _, v| set(&mut c.instance_id, Ok(Some(InstanceId::Value(v.to_owned()))))),
-    ("heartbeat.interval.ms", |c, k, v| set(&mut c.heartbeat_interval, millis(k, v))),
+    ("heartbeat.interval.ms", |c, k, v| set(&mut c.membership.heartbeat_interval, millis(k, v))),
     ("isolation.level", |c, k, v| {
         c.isolation_level = match v {
             "read_uncommitted" => IsolationLevel::ReadUncommitted,

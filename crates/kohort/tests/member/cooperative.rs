@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use kohort::{Assignor, ConsumerGroup, MemberEvent, MemberRef, TopicPartition};
 use kohort_broker::Broker;
 use kohort_protocol::ApiKey;
+use tokio::time::Instant;
 
 use crate::support::{
     GROUP, Seen, TOPIC, broker, eventually, group, kill_child, millis, secs, stable, until,
@@ -126,6 +127,50 @@ async fn kept_partitions_are_handled_while_the_rebalance_waits_for_a_slow_member
     .await;
     assert_eq!(member.status().generation, 2);
     assert!(seen.counts().values().all(|count| *count == 1));
+}
+
+/// Symptom: a cooperative member whose JoinGroup got lost was thrown out of the group, and handled every record beside the
+/// new owner, long after its session was over.
+#[tokio::test(start_paused = true)]
+async fn d_06_a_cooperative_member_whose_join_got_lost_notices_within_a_beat_that_the_group_went_on_without_it()
+ {
+    let broker = broker(4).await;
+    let (one, first_seen) = members(&broker, Assignor::CooperativeSticky, 1);
+    let (two, second_seen) = members(&broker, Assignor::CooperativeSticky, 1);
+    let (mut one_events, mut two_events) = (one.events(), two.events());
+    let first = one.start().await.unwrap();
+    stable(&mut one_events).await;
+    let id = first.status().member_id;
+    let lost = broker.faults().on(ApiKey::JoinGroup).member(&id).times(1).drop();
+    let _second = two.start().await.unwrap();
+    until(&mut one_events, |event| matches!(event, MemberEvent::Rebalance { .. })).await;
+    let began = Instant::now();
+    // It is counted in for the whole rebalance timeout, because it says so, and works.
+    tokio::time::sleep(secs(8)).await;
+    produce(&broker, 40).await;
+    eventually("it works meanwhile", || first_seen.len() == 40).await;
+    assert!(lost.hits() == 1 && began.elapsed() < secs(9), "{:?}", began.elapsed());
+    // Then everything is the second's.
+    let all = |event: &MemberEvent| matches!(event, MemberEvent::Assigned { partitions, .. } if partitions.len() == 4);
+    until(&mut two_events, all).await;
+    let thrown_out = Instant::now();
+    until(
+        &mut one_events,
+        |event| matches!(event, MemberEvent::Lost { partitions, .. } if partitions.len() == 4),
+    )
+    .await;
+    assert!(thrown_out.elapsed() <= millis(510), "a heartbeat interval: {:?}", thrown_out.elapsed());
+    eventually("it is back as a newcomer", || owned(&first).len() == 2).await;
+    assert_ne!(first.status().member_id, id);
+    produce(&broker, 40).await;
+    eventually("all is handled", || first_seen.len() + second_seen.len() >= 80).await;
+    let both: Vec<_> = first_seen.counts().into_iter().chain(second_seen.counts()).collect();
+    assert!(
+        both.iter().all(|(_, times)| *times == 1),
+        "and once: what it did in the rebalance was committed"
+    );
+    let distinct: BTreeSet<_> = both.iter().map(|(at, _)| at).collect();
+    assert_eq!(distinct.len(), 80);
 }
 
 #[tokio::test(start_paused = true)]
