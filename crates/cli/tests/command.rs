@@ -234,7 +234,7 @@ fn a_reader_that_closes_stdout_ends_the_command_quietly() {
 }
 
 #[test]
-fn a_member_that_is_refused_ends_the_command_with_4_and_the_cause_last() {
+fn d_38_a_member_that_is_refused_ends_the_command_with_4_and_the_cause_last() {
     let broker = BrokerProcess::start(&["--topic", "t:1"]);
     let ended = consume(&broker, "g", "1", &["--property", "session.timeout.ms=100000000"]);
     assert_eq!(ended.code, Some(4), "{}", ended.stderr);
@@ -254,7 +254,7 @@ fn stuck(broker: &BrokerProcess, close_timeout: &str) -> Running {
 }
 
 #[test]
-fn a_close_that_cannot_finish_is_forced_and_says_so_with_6() {
+fn d_24_a_close_that_cannot_finish_is_forced_and_says_so_with_6() {
     let broker = BrokerProcess::start(&["--topic", "t:1"]);
     let ended = stuck(&broker, "1s").stop();
     assert_eq!(ended.code, Some(6), "{}", ended.stderr);
@@ -343,7 +343,7 @@ fn a_demo_whose_window_is_too_short_says_so() {
 }
 
 #[test]
-fn groups_are_listed_described_and_deleted_and_static_members_removed() {
+fn d_22_groups_are_listed_described_and_deleted_and_static_members_removed() {
     let broker = BrokerProcess::start(&["--topic", "t:2"]);
     let group = |arguments: &[&str]| {
         let mut all = vec!["group"];

@@ -187,7 +187,7 @@ impl Stand {
 }
 
 #[test]
-fn c_commit_10_passing_troubles_are_retried_with_or_without_a_lookup() {
+fn c_commit_10_and_c_coord_04_passing_troubles_are_retried_with_or_without_a_lookup() {
     for (code, lookup) in [
         (Some(E::CoordinatorNotAvailable), true),
         (Some(E::NotCoordinator), true),

@@ -137,7 +137,7 @@ fn c_hb_07_08_and_c_reb_04_lost_identities_lose_partitions_once() {
 }
 
 #[test]
-fn c_hb_09_and_13_fenced_unauthorized_and_other_refusals_are_terminal() {
+fn c_hb_09_13_and_c_static_05_fenced_unauthorized_and_other_refusals_are_terminal() {
     for code in [E::FencedInstanceId, E::GroupAuthorizationFailed, E::TopicAuthorizationFailed] {
         let mut stand = Stand::new();
         stand.stable(5);
@@ -215,7 +215,7 @@ fn d_09_beats_of_an_older_arming_change_nothing_terminal_ones_included() {
 }
 
 #[test]
-fn c_crash_07_the_exit_of_an_older_heart_is_ignored() {
+fn c_crash_07_and_d_09_the_exit_of_an_older_heart_is_ignored() {
     let mut stand = Stand::new();
     stand.stable(1);
     stand.kill_heart();

@@ -55,7 +55,7 @@ async fn two_members_handle_every_record_once_and_commit_to_the_log_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_rejoin_with_committed_offsets_consuming_goes_on() {
+async fn c_crash_11_after_a_rejoin_with_committed_offsets_consuming_goes_on() {
     let broker = broker(1).await;
     produce(&broker, 10).await;
     let (group, seen) = recording(&broker);

@@ -208,7 +208,7 @@ async fn d_19_a_killed_process_that_comes_back_with_its_id_is_accepted_at_once_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn d_21_four_closes_send_a_leave_group_or_keep_the_place() {
+async fn d_21_and_c_close_02_03_four_closes_send_a_leave_group_or_keep_the_place() {
     use GroupMembershipOperation::*;
     for (instance, operation, leaves) in [
         (Some("web-0"), Default, 0),
