@@ -220,21 +220,6 @@ async fn b_oc_09_only_unknown_partitions_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn committed_offsets_come_back() {
-    let broker = in_memory().await;
-    let mut wire = Wire::memory(&broker).await;
-    wire.latest(&commit("g", -1, "", &[("orders", 1)])).await;
-    for version in versions(ApiKey::OffsetFetch) {
-        let topics = Some(vec![OffsetFetchTopic { name: "orders".into(), partitions: vec![0, 1] }]);
-        let groups = vec![OffsetFetchGroup { group_id: "g".into(), topics }];
-        let answer = wire.call(&OffsetFetchRequest { groups, require_stable: false }, version).await;
-        let offsets: Vec<i64> =
-            answer.groups[0].topics[0].partitions.iter().map(|place| place.offset).collect();
-        assert_eq!(offsets, [-1, 5], "version {version}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn requests_are_written_down_with_who_sent_them() {
     let broker = in_memory().await;
     let mut wire = Wire::memory(&broker).await;
