@@ -242,6 +242,22 @@ fn d_38_a_member_that_is_refused_ends_the_command_with_4_and_the_cause_last() {
     assert!(last.contains("JoinGroup refused: InvalidSessionTimeout"), "{}", ended.stderr);
 }
 
+#[test]
+fn d_19_a_member_whose_instance_id_another_took_ends_the_command_with_4_and_says_so() {
+    let broker = BrokerProcess::start(&["--topic", "t:1"]);
+    produce(&broker, b"a\n", &[]);
+    let arguments = ["consume", "--bootstrap-server", &broker.address, "--group", "g", "--topic", "t"];
+    let more = ["--from", "earliest", "--instance-id", "web-0", "--property", "heartbeat.interval.ms=200"];
+    let start = || Running::start(&[&arguments[..], &more[..]].concat());
+    let mut older = start();
+    assert_eq!(older.line(), "a");
+    let newer = start();
+    let ended = older.wait();
+    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+    assert!(ended.stderr.lines().last().unwrap().contains("fenced"), "{}", ended.stderr);
+    assert_eq!(newer.stop().code, Some(0), "the newer one holds the place");
+}
+
 /// A consumer that cannot get rid of its lines, because nobody reads them.
 fn stuck(broker: &BrokerProcess, close_timeout: &str) -> Running {
     let lines = "some text that fills a pipe in the end\n".repeat(20_000);

@@ -151,6 +151,9 @@ fn c_hb_09_13_and_c_static_05_fenced_unauthorized_and_other_refusals_are_termina
             _ => matches!(cause, TerminalCause::Refused { code: told, .. } if *told == code),
         };
         assert!(visible, "{cause:?}");
+        // For good: whatever time passes, nothing is asked.
+        stand.pass(secs(3600));
+        assert_eq!((stand.asks(), stand.core.deadline()), (0, None), "{code}");
     }
 }
 
@@ -235,6 +238,37 @@ fn c_crash_09_a_heart_that_is_stopped_on_purpose_is_no_crash() {
     stand.input(Input::HeartbeatExited { incarnation: 1, exit: ExitKind::Shutdown });
     assert!(stand.effects.is_empty());
     assert_eq!(stand.core.crashes_in_window(stand.now), 0);
+}
+
+#[test]
+fn c_crash_10_what_a_heart_can_name_is_not_counted_however_often_it_comes() {
+    for beat in [
+        Beat::Answered(E::RebalanceInProgress),
+        Beat::Answered(E::IllegalGeneration),
+        Beat::Answered(E::UnknownMemberId),
+        Beat::Answered(E::NotCoordinator),
+        Beat::Answered(E::CoordinatorLoadInProgress),
+        Beat::Failed(network()),
+    ] {
+        let mut stand = Stand::new();
+        for generation in 1..=5 {
+            if stand.state() != MemberState::Stable {
+                stand.stable(generation);
+            } else if stand.core.coordinator().is_none() {
+                stand.find();
+            }
+            stand.beat(beat.clone());
+            if stand.has(|effect| matches!(effect, Effect::DrainWorkers { .. })) {
+                stand.drained();
+            }
+            if stand.has(|effect| matches!(effect, Effect::ReleaseWorkers { .. })) {
+                let (round, _) = stand.order();
+                stand.input(Input::Released { round, aborted: Vec::new() });
+            }
+        }
+        assert_eq!((stand.core.crashes_in_window(stand.now), stand.terminated()), (0, None), "{beat:?}");
+        assert!(!stand.notices().any(|notice| matches!(notice, Notice::HeartbeatCrash { .. })), "{beat:?}");
+    }
 }
 
 #[test]
