@@ -437,20 +437,3 @@ fn b_load_03_a_reloaded_group_goes_on_with_fresh_sessions() {
     reloaded.coordinator.load(&stand.coordinator, stand.now);
     assert_eq!(reloaded.state(), GroupState::Empty, "it had not synced");
 }
-
-#[test]
-fn the_offsets_of_an_empty_group_are_kept_for_the_retention_time() {
-    let mut stand = Stand::with(CoordinatorConfig { offsets_retention: secs(3600), ..Default::default() });
-    let members = stand.stable(1);
-    stand.commit(&members[0], 1, 5);
-    for _ in 0..2000 {
-        stand.pass(secs(5));
-        stand.beat(&members[0], 1);
-    }
-    stand.leave(3, &[(&members[0], None)]);
-    stand.pass(secs(3599));
-    assert!(stand.coordinator.group(G).is_some());
-    stand.pass(secs(1));
-    assert!(stand.coordinator.group(G).is_none());
-    assert_eq!(stand.coordinator.deadline(), None, "nothing is left behind");
-}

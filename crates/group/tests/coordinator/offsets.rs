@@ -1,6 +1,6 @@
 //! B-OC, B-OF, X-10.
 
-use kohort_group::coordinator::GroupState;
+use kohort_group::coordinator::{CoordinatorConfig, GroupState};
 use kohort_protocol::ErrorCode as E;
 
 use crate::stand::{G, Join, Stand, secs};
@@ -85,7 +85,7 @@ fn b_of_01_what_was_never_committed() {
     assert!(stand.coordinator.group(G).is_none(), "asking makes no group");
     stand.commit_as(8, None, "", -1, 5, "note");
     let kept = (0, 5, 3, Some("note".to_string()), E::None);
-    assert_eq!(told(&stand.fetch(None).groups[0].topics[0].partitions), [kept.clone()]);
+    assert_eq!(told(&stand.fetch(None).groups[0].topics[0].partitions), std::slice::from_ref(&kept));
     assert_eq!(told(&stand.fetch(Some(&[7, 0])).groups[0].topics[0].partitions), [none(7), kept]);
 }
 
@@ -98,4 +98,21 @@ fn x_10_long_metadata_is_refused_and_a_negative_offset_is_stored() {
     assert_eq!(stand.commit("", -1, -7), E::None);
     assert_eq!(stand.fetch(Some(&[0])).groups[0].topics[0].partitions[0].offset, -7);
     stand.pass(secs(1));
+}
+
+#[test]
+fn the_offsets_of_an_empty_group_are_kept_for_the_retention_time() {
+    let mut stand = Stand::with(CoordinatorConfig { offsets_retention: secs(3600), ..Default::default() });
+    let members = stand.stable(1);
+    stand.commit(&members[0], 1, 5);
+    for _ in 0..2000 {
+        stand.pass(secs(5));
+        stand.beat(&members[0], 1);
+    }
+    stand.leave(3, &[(&members[0], None)]);
+    stand.pass(secs(3599));
+    assert!(stand.coordinator.group(G).is_some());
+    stand.pass(secs(1));
+    assert!(stand.coordinator.group(G).is_none());
+    assert_eq!(stand.coordinator.deadline(), None, "nothing is left behind");
 }

@@ -163,7 +163,8 @@ async fn c_hb_09_and_13_a_beat_that_is_refused_for_good_ends_the_member_within_a
         let topic = ErrorCode::TopicAuthorizationFailed;
         matches!(reason, TerminalReason::Protocol { api: "Heartbeat", code, .. } if *code == topic)
     };
-    let cases: [(ErrorCode, fn(&TerminalReason) -> bool); 3] = [
+    type Says = fn(&TerminalReason) -> bool;
+    let cases: [(ErrorCode, Says); 3] = [
         (ErrorCode::FencedInstanceId, fenced),
         (ErrorCode::GroupAuthorizationFailed, unauthorized),
         (ErrorCode::TopicAuthorizationFailed, refused),
