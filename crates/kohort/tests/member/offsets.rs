@@ -117,6 +117,7 @@ async fn d_28_an_offset_that_retention_removed_is_reset_once_by_policy_or_named_
             }
             (_, told) => panic!("{}: {told:?}", reset.as_str()),
         }
+        assert!(broker.requests(ApiKey::ListOffsets).len() <= 1, "{}: one at the most", reset.as_str());
         broker.clear_requests();
         sleep(secs(60)).await;
         let listed = broker.requests(ApiKey::ListOffsets).len();

@@ -137,6 +137,8 @@ async fn d_03_and_c_join_11_a_join_and_a_sync_wait_as_long_as_the_group_may_need
         asked
     };
     assert_eq!(of(ApiKey::JoinGroup).len(), 1, "one JoinGroup, and patience");
+    let connections = [ApiKey::JoinGroup, ApiKey::SyncGroup].map(|api| of(api)[0].connection);
+    assert_eq!(connections[0], connections[1], "it did not connect anew");
     assert_eq!(generation(&broker), before + 1);
     assert_eq!(broker.group(GROUP).unwrap().members.len(), 2);
     assert_eq!(seen.len(), 1, "the record in hand is finished");
