@@ -99,7 +99,7 @@ async fn a_port_and_those_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_load_04_what_is_not_the_coordinator_says_so_to_every_group_request() {
+async fn b_load_04_and_b_leave_08_what_is_not_the_coordinator_says_so_to_every_group_request() {
     let broker = three().await;
     let (at, other) = nodes(&broker, "g");
     let mut right = Wire::node(&broker, at).await;

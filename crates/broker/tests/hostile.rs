@@ -73,6 +73,11 @@ async fn x_06_unknown_requests_and_versions_close_the_connection() {
         let reason = is_cut_off("unknown", &request(key, version, b"")).await;
         assert_eq!(reason, CloseReason::NotServed { key, version });
     }
+    for api in ApiKey::ALL.iter().filter(|api| **api != ApiKey::ApiVersions) {
+        let (key, version) = (api.key(), api.versions().max + 1);
+        let reason = is_cut_off(api.name(), &request(key, version, b"")).await;
+        assert_eq!(reason, CloseReason::NotServed { key, version }, "{api}");
+    }
 }
 
 #[tokio::test]

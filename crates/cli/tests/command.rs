@@ -234,12 +234,28 @@ fn a_reader_that_closes_stdout_ends_the_command_quietly() {
 }
 
 #[test]
-fn a_member_that_is_refused_ends_the_command_with_4_and_the_cause_last() {
+fn d_38_a_member_that_is_refused_ends_the_command_with_4_and_the_cause_last() {
     let broker = BrokerProcess::start(&["--topic", "t:1"]);
     let ended = consume(&broker, "g", "1", &["--property", "session.timeout.ms=100000000"]);
     assert_eq!(ended.code, Some(4), "{}", ended.stderr);
     let last = ended.stderr.lines().last().unwrap();
     assert!(last.contains("JoinGroup refused: InvalidSessionTimeout"), "{}", ended.stderr);
+}
+
+#[test]
+fn d_19_a_member_whose_instance_id_another_took_ends_the_command_with_4_and_says_so() {
+    let broker = BrokerProcess::start(&["--topic", "t:1"]);
+    produce(&broker, b"a\n", &[]);
+    let arguments = ["consume", "--bootstrap-server", &broker.address, "--group", "g", "--topic", "t"];
+    let more = ["--from", "earliest", "--instance-id", "web-0", "--property", "heartbeat.interval.ms=200"];
+    let start = || Running::start(&[&arguments[..], &more[..]].concat());
+    let mut older = start();
+    assert_eq!(older.line(), "a");
+    let newer = start();
+    let ended = older.wait();
+    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+    assert!(ended.stderr.lines().last().unwrap().contains("fenced"), "{}", ended.stderr);
+    assert_eq!(newer.stop().code, Some(0), "the newer one holds the place");
 }
 
 /// A consumer that cannot get rid of its lines, because nobody reads them.
@@ -256,7 +272,7 @@ fn stuck(broker: &BrokerProcess, close_timeout: &str) -> Running {
 }
 
 #[test]
-fn a_close_that_cannot_finish_is_forced_and_says_so_with_6() {
+fn d_24_a_close_that_cannot_finish_is_forced_and_says_so_with_6() {
     let broker = BrokerProcess::start(&["--topic", "t:1"]);
     let ended = stuck(&broker, "1s").stop();
     assert_eq!(ended.code, Some(6), "{}", ended.stderr);
@@ -345,7 +361,7 @@ fn a_demo_whose_window_is_too_short_says_so() {
 }
 
 #[test]
-fn groups_are_listed_described_and_deleted_and_static_members_removed() {
+fn d_22_groups_are_listed_described_and_deleted_and_static_members_removed() {
     let broker = BrokerProcess::start(&["--topic", "t:2"]);
     let group = |arguments: &[&str]| {
         let mut all = vec!["group"];

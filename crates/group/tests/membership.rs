@@ -5,6 +5,8 @@
 
 #[path = "membership/committing.rs"]
 mod committing;
+#[path = "membership/cooperating.rs"]
+mod cooperating;
 #[path = "membership/ending.rs"]
 mod ending;
 #[path = "membership/every_answer.rs"]

@@ -7,16 +7,28 @@
 mod abused;
 #[path = "member/answers.rs"]
 mod answers;
+#[path = "member/between.rs"]
+mod between;
 #[path = "member/closing.rs"]
 mod closing;
+#[path = "member/commits.rs"]
+mod commits;
 #[path = "member/consuming.rs"]
 mod consuming;
 #[path = "member/cooperative.rs"]
 mod cooperative;
 #[path = "member/crash_bound.rs"]
 mod crash_bound;
+#[path = "member/ends.rs"]
+mod ends;
 #[path = "member/every_close.rs"]
 mod every_close;
+#[path = "member/handshake.rs"]
+mod handshake;
+#[path = "member/hearts.rs"]
+mod hearts;
+#[path = "member/leaving.rs"]
+mod leaving;
 #[path = "member/offsets.rs"]
 mod offsets;
 #[path = "member/outages.rs"]

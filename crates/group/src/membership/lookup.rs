@@ -42,7 +42,8 @@ impl Membership {
                 | MemberState::Stable
                 | MemberState::Revoking
                 | MemberState::Leaving => true,
-                MemberState::PrepareLeaving => self.ledger.is_dirty(),
+                // For a last commit, which only a generation can make.
+                MemberState::PrepareLeaving => self.generation >= 0 && self.ledger.is_dirty(),
                 _ => false,
             }
     }

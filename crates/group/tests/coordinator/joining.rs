@@ -33,14 +33,13 @@ fn b_join_03_ids_are_made_of_client_or_instance_and_never_reused() {
     let ids: std::collections::BTreeSet<String> = (0..50).map(|_| stand.pending()).collect();
     assert_eq!(ids.len(), 50);
     assert!(ids.iter().all(|id| id.starts_with("client-") && id.len() == "client-".len() + 36));
-    assert!(stand.join_now_static("web-0").starts_with("web-0-"));
-}
-
-impl Stand {
-    fn join_now_static(&mut self, instance: &str) -> String {
-        let mut fresh = Stand::new();
-        fresh.join_now(Join::of(instance, "")).member_id
-    }
+    // A static member that comes again gets another one each time.
+    let mut stand = Stand::new();
+    stand.stable_static(&["web-0"]);
+    let ids: std::collections::BTreeSet<String> =
+        (0..50).map(|_| stand.join_now(Join::of("web-0", "")).member_id).collect();
+    assert_eq!((ids.len(), stand.members()), (50, 1));
+    assert!(ids.iter().all(|id| id.starts_with("web-0-") && id.len() == "web-0-".len() + 36));
 }
 
 #[test]

@@ -19,17 +19,33 @@ fn b_reb_01_and_03_the_first_join_of_an_empty_group_waits_for_the_initial_delay(
 
     // Newcomers stretch it, up to the rebalance timeout in all.
     let mut stand = delayed();
-    let mut first = None;
-    for _ in 0..10 {
+    let short = std::time::Duration::from_millis(1);
+    let begun = stand.now;
+    let mut calls = Vec::new();
+    while stand.now < begun + secs(5) {
         let id = stand.pending();
-        let call = stand.join(Join::new(&id).with(|request| request.rebalance_timeout_ms = 6_000));
-        first.get_or_insert(call);
+        calls.push(stand.join(Join::new(&id).with(|request| request.rebalance_timeout_ms = 6_000)));
         stand.pass(secs(1));
-        if stand.is_answered(first.unwrap()) {
-            break;
-        }
     }
-    assert_eq!(stand.members(), 6, "after two delays of 3 s");
+    let id = stand.pending();
+    calls.push(stand.join(Join::new(&id).with(|request| request.rebalance_timeout_ms = 6_000)));
+    stand.pass(secs(1) - short);
+    assert!(calls.iter().all(|call| !stand.is_answered(*call)));
+    stand.pass(short);
+    let generations: Vec<_> = calls.iter().map(|call| stand.joined(*call).unwrap().generation).collect();
+    assert_eq!(generations, [1; 6], "after two delays of 3 s");
+
+    // Who comes and nobody after: one more delay from the last newcomer's coming on is enough.
+    let mut stand = delayed();
+    let first = stand.pending();
+    let first = stand.join(Join::new(&first));
+    stand.pass(secs(2));
+    let second = stand.pending();
+    let second = stand.join(Join::new(&second));
+    stand.pass(secs(4) - short);
+    assert!(!stand.is_answered(first) && !stand.is_answered(second));
+    stand.pass(short);
+    assert!(stand.is_answered(first) && stand.is_answered(second));
 
     let mut stand = Stand::new();
     let id = stand.pending();
@@ -100,8 +116,10 @@ fn b_sync_01_followers_wait_for_the_leader_and_syncs_are_repeatable() {
     assert_eq!(stand.synced(call).unwrap().assignment, "a");
     assert_eq!(stand.synced(parked).unwrap().assignment, "b");
     for _ in 0..2 {
-        let call = stand.sync(&follower, 1, &[]);
-        assert_eq!(stand.synced(call).unwrap().assignment, "b");
+        for (member, share) in [(&follower, "b"), (&leader, "a")] {
+            let call = stand.sync(member, 1, &[]);
+            assert_eq!(stand.synced(call).unwrap().assignment, share);
+        }
     }
 }
 
@@ -133,6 +151,8 @@ fn b_sync_03_and_05_who_may_not_sync() {
     assert_eq!(code(&mut stand, &members[1], 1), E::RebalanceInProgress);
     stand.leave(3, &[(&members[0], None), (&members[1], None)]);
     assert_eq!(code(&mut stand, &members[1], 1), E::UnknownMemberId, "Empty");
+    assert_eq!(stand.coordinator.delete(G), E::None);
+    assert_eq!(code(&mut stand, &members[1], 1), E::UnknownMemberId, "deleted");
 }
 
 #[test]
@@ -157,6 +177,7 @@ fn b_sync_04_from_version_5_type_and_name_must_fit() {
     assert_eq!(sync(5, Some("connect"), Some("range")), E::InconsistentGroupProtocol);
     assert_eq!(sync(5, Some("consumer"), Some("roundrobin")), E::InconsistentGroupProtocol);
     assert_eq!(sync(5, None, Some("range")), E::InconsistentGroupProtocol);
+    assert_eq!(sync(5, Some("consumer"), None), E::InconsistentGroupProtocol);
     assert_eq!(sync(4, None, None), E::None);
 }
 
@@ -212,9 +233,22 @@ fn b_leave_01_a_batch_answers_entry_by_entry() {
     let members = stand.stable(2);
     let answer = stand.leave(3, &[("who", None), (&members[1], None), (&members[0], Some("none"))]);
     assert_eq!(answer.error, E::None);
-    let codes: Vec<_> = answer.members.iter().map(|member| member.error).collect();
-    assert_eq!(codes, [E::UnknownMemberId, E::None, E::UnknownMemberId]);
-    assert_eq!(stand.members(), 1);
+    let told: Vec<_> = answer
+        .members
+        .iter()
+        .map(|member| (member.member_id.as_str(), member.group_instance_id.as_deref(), member.error))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("who", None, E::UnknownMemberId),
+            (members[1].as_str(), None, E::None),
+            (members[0].as_str(), Some("none"), E::UnknownMemberId),
+        ],
+        "in the order of the request"
+    );
+    let left = stand.coordinator.group(G).unwrap().members;
+    assert_eq!(left.keys().collect::<Vec<_>>(), [&members[0]]);
 }
 
 #[test]
@@ -291,12 +325,31 @@ fn b_leave_06_and_08_unknown_groups_old_versions_and_the_empty_id() {
 }
 
 #[test]
+fn x_07_under_an_empty_group_id_nobody_is_a_member_and_offsets_are_kept_all_the_same() {
+    let mut stand = Stand::new();
+    let join = Join::new("").with(|request| request.group_id.clear());
+    assert_eq!(stand.join_now(join).error, E::InvalidGroupId);
+    let call = stand.send(5, kohort_protocol::messages::SyncGroupRequest::default());
+    assert_eq!(stand.synced(call).unwrap().error, E::InvalidGroupId);
+    assert_eq!(stand.beat_from("", "who", 1), E::InvalidGroupId);
+    assert_eq!(stand.leave_from("", 3, &[("who", None)]).error, E::InvalidGroupId);
+    assert!(stand.coordinator.group("").is_none());
+    assert_eq!(stand.commit_from("", 5), E::None);
+    assert_eq!(stand.coordinator.describe("").unwrap().state, GroupState::Empty);
+    assert_eq!(stand.coordinator.delete(""), E::None);
+    assert_eq!(stand.coordinator.delete(""), E::GroupIdNotFound);
+}
+
+#[test]
 fn b_leave_09_a_leaver_with_a_join_waiting_gets_it_answered() {
     let mut stand = Stand::new();
     let members = stand.stable(2);
     let call = stand.join(Join::new(&members[0]));
     stand.leave(3, &[(&members[0], None)]);
-    assert_eq!(stand.joined(call).unwrap().error, E::UnknownMemberId);
+    let answer = stand.joined(call).unwrap();
+    assert_eq!((answer.error, answer.generation), (E::UnknownMemberId, -1));
+    let left = stand.coordinator.group(G).unwrap().members;
+    assert_eq!(left.keys().collect::<Vec<_>>(), [&members[1]]);
 }
 
 #[test]
@@ -311,12 +364,15 @@ fn b_desc_01_03_04_describe_list_delete() {
         (view.state.name(), view.members.len(), view.protocol_name.as_deref()),
         ("Stable", 2, Some("range"))
     );
-    assert_eq!(stand.coordinator.list(&["sTABLE", "Dead"]).len(), 1);
-    assert_eq!(stand.coordinator.list(&["Empty"]).len(), 0);
+    let listed = |state| vec![(G.to_string(), state)];
+    assert_eq!(stand.coordinator.list(&["sTABLE", "Dead"]), listed(GroupState::Stable));
+    assert_eq!(stand.coordinator.list(&[]), listed(GroupState::Stable));
+    assert_eq!(stand.coordinator.list(&["Empty"]), []);
     assert_eq!(stand.coordinator.delete(G), E::NonEmptyGroup);
+    assert_eq!(stand.fetch(Some(&[0])).groups[0].topics[0].partitions[0].offset, 5, "nothing is deleted");
     assert_eq!(stand.coordinator.delete_offset(G, "t", 0, true), E::GroupSubscribedToTopic);
     stand.leave(3, &[(&members[0], None), (&members[1], None)]);
-    assert_eq!(stand.coordinator.list(&["empty"]).len(), 1, "Empty groups are listed");
+    assert_eq!(stand.coordinator.list(&["empty"]), listed(GroupState::Empty), "Empty groups are listed");
     assert_eq!(stand.coordinator.delete(G), E::None);
     assert_eq!(stand.fetch(Some(&[0])).groups[0].topics[0].partitions[0].offset, -1, "offsets gone");
 }
@@ -328,7 +384,8 @@ fn b_load_02_what_is_parked_is_told_that_the_coordinator_moved() {
     let joining = stand.join(Join::new(&members[0]));
     let effects = stand.coordinator.unload();
     stand.take(effects);
-    assert_eq!(stand.joined(joining).unwrap().error, E::NotCoordinator);
+    let told = stand.joined(joining).unwrap();
+    assert_eq!((told.error, told.generation), (E::NotCoordinator, -1));
     assert!(stand.coordinator.group(G).is_none() && stand.coordinator.deadline().is_none());
 
     let mut stand = Stand::new();
@@ -358,10 +415,20 @@ fn b_load_03_a_reloaded_group_goes_on_with_fresh_sessions() {
         (after.generation, &after.members, &after.leader)
     );
     assert_eq!(reloaded.join_now(Join::new(&pending)).error, E::UnknownMemberId, "pending ids are lost");
-    reloaded.pass(secs(9));
-    assert_eq!(reloaded.beat(&members[0], after.generation), E::None);
     let other = Join::of("i1", "not the owner");
     assert_eq!(reloaded.join_now(other).error, E::FencedInstanceId, "the instance map is kept");
+    for (member, view) in &before.members {
+        let instance = view.group_instance_id.as_deref();
+        let call = reloaded.sync_as(instance, member, after.generation, &[]);
+        assert_eq!(reloaded.synced(call).unwrap().assignment, format!("for {member}"), "so are the shares");
+    }
+    // Whatever was left of it before, each has a whole session from the load on, and no more.
+    reloaded.pass(secs(10) - std::time::Duration::from_millis(1));
+    assert_eq!(reloaded.coordinator.group(G).unwrap().members, before.members);
+    assert_eq!(reloaded.beat(&members[0], after.generation), E::None);
+    reloaded.pass(std::time::Duration::from_millis(1));
+    let left = reloaded.coordinator.group(G).unwrap().members;
+    assert_eq!(left.keys().collect::<Vec<_>>(), [&members[0]]);
 
     let mut stand = Stand::new();
     let id = stand.pending();
@@ -369,21 +436,4 @@ fn b_load_03_a_reloaded_group_goes_on_with_fresh_sessions() {
     let mut reloaded = Stand::new();
     reloaded.coordinator.load(&stand.coordinator, stand.now);
     assert_eq!(reloaded.state(), GroupState::Empty, "it had not synced");
-}
-
-#[test]
-fn the_offsets_of_an_empty_group_are_kept_for_the_retention_time() {
-    let mut stand = Stand::with(CoordinatorConfig { offsets_retention: secs(3600), ..Default::default() });
-    let members = stand.stable(1);
-    stand.commit(&members[0], 1, 5);
-    for _ in 0..2000 {
-        stand.pass(secs(5));
-        stand.beat(&members[0], 1);
-    }
-    stand.leave(3, &[(&members[0], None)]);
-    stand.pass(secs(3599));
-    assert!(stand.coordinator.group(G).is_some());
-    stand.pass(secs(1));
-    assert!(stand.coordinator.group(G).is_none());
-    assert_eq!(stand.coordinator.deadline(), None, "nothing is left behind");
 }

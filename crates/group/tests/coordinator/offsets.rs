@@ -1,8 +1,9 @@
 //! B-OC, B-OF, X-10.
 
+use kohort_group::coordinator::{CoordinatorConfig, GroupState};
 use kohort_protocol::ErrorCode as E;
 
-use crate::stand::{Join, Stand, secs};
+use crate::stand::{G, Join, Stand, secs};
 
 #[test]
 fn b_oc_01_and_02_who_may_commit() {
@@ -29,8 +30,20 @@ fn a_member_may_still_commit_while_the_group_prepares_to_rebalance() {
 fn b_oc_04_a_commit_from_outside_of_any_generation() {
     let mut stand = Stand::new();
     assert_eq!(stand.commit("", -1, 5), E::None, "an absent group is created");
+    let group = stand.coordinator.group(G).unwrap();
+    assert_eq!(
+        (group.state, group.protocol_type, group.members.len()),
+        (GroupState::Empty, None, 0),
+        "simple"
+    );
     assert_eq!(stand.commit_as(8, Some("anything"), "anything", -1, 6, ""), E::None);
     assert_eq!(stand.fetch(Some(&[0])).groups[0].topics[0].partitions[0].offset, 6);
+    // One that had members is no different once they are gone.
+    let mut stand = Stand::new();
+    let members = stand.stable(1);
+    stand.leave(3, &[(&members[0], None)]);
+    assert_eq!(stand.commit_as(8, Some("anything"), &members[0], -1, 7, ""), E::None);
+    assert_eq!(stand.fetch(Some(&[0])).groups[0].topics[0].partitions[0].offset, 7);
 }
 
 #[test]
@@ -60,13 +73,20 @@ fn b_oc_08_instance_ids_of_a_commit() {
 fn b_of_01_what_was_never_committed() {
     let mut stand = Stand::new();
     let answer = stand.fetch(Some(&[0, 7]));
-    let partitions = &answer.groups[0].topics[0].partitions;
-    assert!(partitions.iter().all(|partition| partition.offset == -1 && partition.error == E::None));
-    assert!(stand.fetch(None).groups[0].topics.is_empty());
+    let told = |partitions: &[kohort_protocol::messages::FetchedOffset]| {
+        partitions
+            .iter()
+            .map(|one| (one.partition, one.offset, one.leader_epoch, one.metadata.clone(), one.error))
+            .collect::<Vec<_>>()
+    };
+    let none = |partition| (partition, -1, -1, Some(String::new()), E::None);
+    assert_eq!(told(&answer.groups[0].topics[0].partitions), [none(0), none(7)], "of an unknown group");
+    assert_eq!((answer.groups[0].error, stand.fetch(None).groups[0].topics.len()), (E::None, 0));
+    assert!(stand.coordinator.group(G).is_none(), "asking makes no group");
     stand.commit_as(8, None, "", -1, 5, "note");
-    let answer = stand.fetch(None);
-    let fetched = &answer.groups[0].topics[0].partitions[0];
-    assert_eq!((fetched.offset, fetched.leader_epoch, fetched.metadata.as_deref()), (5, 3, Some("note")));
+    let kept = (0, 5, 3, Some("note".to_string()), E::None);
+    assert_eq!(told(&stand.fetch(None).groups[0].topics[0].partitions), std::slice::from_ref(&kept));
+    assert_eq!(told(&stand.fetch(Some(&[7, 0])).groups[0].topics[0].partitions), [none(7), kept]);
 }
 
 #[test]
@@ -78,4 +98,21 @@ fn x_10_long_metadata_is_refused_and_a_negative_offset_is_stored() {
     assert_eq!(stand.commit("", -1, -7), E::None);
     assert_eq!(stand.fetch(Some(&[0])).groups[0].topics[0].partitions[0].offset, -7);
     stand.pass(secs(1));
+}
+
+#[test]
+fn the_offsets_of_an_empty_group_are_kept_for_the_retention_time() {
+    let mut stand = Stand::with(CoordinatorConfig { offsets_retention: secs(3600), ..Default::default() });
+    let members = stand.stable(1);
+    stand.commit(&members[0], 1, 5);
+    for _ in 0..2000 {
+        stand.pass(secs(5));
+        stand.beat(&members[0], 1);
+    }
+    stand.leave(3, &[(&members[0], None)]);
+    stand.pass(secs(3599));
+    assert!(stand.coordinator.group(G).is_some());
+    stand.pass(secs(1));
+    assert!(stand.coordinator.group(G).is_none());
+    assert_eq!(stand.coordinator.deadline(), None, "nothing is left behind");
 }

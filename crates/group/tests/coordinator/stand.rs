@@ -193,17 +193,36 @@ impl Stand {
     }
 
     pub(crate) fn beat_as(&mut self, instance: Option<&str>, member_id: &str, generation: i32) -> ErrorCode {
-        let call = self.send(
-            4,
-            HeartbeatRequest {
-                group_id: G.into(),
-                generation,
-                member_id: member_id.into(),
-                group_instance_id: instance.map(Into::into),
-            },
-        );
+        self.beat_with(HeartbeatRequest {
+            group_id: G.into(),
+            generation,
+            member_id: member_id.into(),
+            group_instance_id: instance.map(Into::into),
+        })
+    }
+
+    pub(crate) fn beat_from(&mut self, group: &str, member_id: &str, generation: i32) -> ErrorCode {
+        let (group_id, member_id) = (group.into(), member_id.into());
+        self.beat_with(HeartbeatRequest { group_id, generation, member_id, group_instance_id: None })
+    }
+
+    fn beat_with(&mut self, request: HeartbeatRequest) -> ErrorCode {
+        let call = self.send(4, request);
         match self.replies.remove(&call) {
             Some(GroupReply::Heartbeat(response)) => response.error,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Commits from outside of any generation.
+    pub(crate) fn commit_from(&mut self, group: &str, offset: i64) -> ErrorCode {
+        let partition = OffsetCommitPartition { partition: 0, offset, leader_epoch: -1, metadata: None };
+        let topics = vec![OffsetCommitTopic { name: "t".into(), partitions: vec![partition] }];
+        let request =
+            OffsetCommitRequest { group_id: group.into(), generation: -1, topics, ..Default::default() };
+        let call = self.send(8, request);
+        match self.replies.remove(&call) {
+            Some(GroupReply::OffsetCommit(response)) => response.topics[0].partitions[0].error,
             other => panic!("{other:?}"),
         }
     }

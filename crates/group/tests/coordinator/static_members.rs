@@ -56,9 +56,16 @@ fn b_static_02_a_stable_follower_comes_back_without_a_rebalance() {
 fn b_static_04_a_change_of_the_selected_assignor_rebalances() {
     let mut stand = Stand::new();
     stand.stable_static(&["i1", "i2"]);
-    let (_, follower) = roles(&stand);
-    stand.join(Join::of(&follower, "").with(|request| request.protocols = protocols(&["roundrobin"])));
+    let (leader, follower) = roles(&stand);
+    let generation = stand.generation();
+    let leader_id = id_of(&stand, &leader);
+    let returned =
+        stand.join(Join::of(&follower, "").with(|request| request.protocols = protocols(&["roundrobin"])));
     assert_eq!(stand.state(), GroupState::PreparingRebalance);
+    stand.join(Join::of(&leader, &leader_id));
+    let answer = stand.joined(returned).unwrap();
+    let chosen = (answer.error, answer.generation, answer.protocol_name.as_deref());
+    assert_eq!(chosen, (E::None, generation + 1, Some("roundrobin")));
 }
 
 #[test]

@@ -3,11 +3,10 @@
 use kohort_group::membership::{
     Answer, Beat, Effect, GroupMembershipOperation, Notice, Question, RejoinReason, TerminalCause,
 };
-use kohort_group::{Assignor, Input, MemberState, MembershipConfig};
+use kohort_group::{Input, MemberState, MembershipConfig};
 use kohort_protocol::ErrorCode as E;
 use kohort_protocol::messages::{
     JoinGroupResponse, LeaveGroupResponse, OffsetCommitPartition, OffsetCommitRequest, OffsetCommitTopic,
-    SyncGroupResponse,
 };
 
 use crate::stand::{Stand, TOPIC, assigned, config, follower, network, offsets, partition, secs};
@@ -99,7 +98,12 @@ fn c_commit_04_05_and_d_30_a_commit_that_shows_the_identity_gone_is_tried_once_a
         let failed =
             stand.notices().filter(|notice| matches!(notice, Notice::CommitFailed { retriable: false, .. }));
         assert_eq!(failed.count(), 1);
+        let lost = stand.notices().filter(|notice| matches!(notice, Notice::Lost(list) if list.len() == 2));
+        assert_eq!((stand.core.generation(), stand.core.member_id(), lost.count()), (-1, id, 0), "{code}");
+        assert_eq!(stand.core.committed(&partition(0)), Some(10), "{code}: not committed");
         stand.released("lost");
+        let lost = stand.notices().filter(|notice| matches!(notice, Notice::Lost(list) if list.len() == 2));
+        assert_eq!(lost.count(), 1, "{code}");
         assert_eq!(stand.join().1.member_id, id, "{code}");
     }
 }
@@ -163,31 +167,8 @@ fn c_commit_08_fenced_is_not_terminal_once_the_generation_it_speaks_of_is_over()
     }
 }
 
-impl Stand {
-    fn cooperative(instance: Option<&str>) -> Self {
-        Stand::with(MembershipConfig {
-            group_instance_id: instance.map(Into::into),
-            assignors: vec![Assignor::CooperativeSticky],
-            ..config()
-        })
-    }
-
-    /// Into this generation, with partitions 0 and 1.
-    fn joined_cooperatively(&mut self, generation: i32) {
-        if self.core.coordinator().is_none() {
-            self.find();
-        }
-        let name = Some("cooperative-sticky".to_string());
-        let (round, _) = self.join();
-        self.join_answer(round, JoinGroupResponse { protocol_name: name.clone(), ..follower(generation) });
-        let (round, _) = self.sync();
-        let response = SyncGroupResponse { protocol_name: name, ..assigned(&[0, 1]) };
-        self.answer(round, Ok(Answer::Synced(response)));
-    }
-}
-
 #[test]
-fn c_commit_10_passing_troubles_are_retried_with_or_without_a_lookup() {
+fn c_commit_10_and_c_coord_04_passing_troubles_are_retried_with_or_without_a_lookup() {
     for (code, lookup) in [
         (Some(E::CoordinatorNotAvailable), true),
         (Some(E::NotCoordinator), true),

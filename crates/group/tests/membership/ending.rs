@@ -28,7 +28,7 @@ const DEFAULT: GroupMembershipOperation = GroupMembershipOperation::Default;
 
 /// The 2 × 3 table of KIP-1092.
 #[test]
-fn c_close_01_02_03_who_leaves() {
+fn c_close_01_02_03_and_c_static_07_who_leaves() {
     use GroupMembershipOperation::*;
     for (instance, operation, leaves) in [
         (None, Default, true),

@@ -137,7 +137,7 @@ fn c_hb_07_08_and_c_reb_04_lost_identities_lose_partitions_once() {
 }
 
 #[test]
-fn c_hb_09_and_13_fenced_unauthorized_and_other_refusals_are_terminal() {
+fn c_hb_09_13_and_c_static_05_fenced_unauthorized_and_other_refusals_are_terminal() {
     for code in [E::FencedInstanceId, E::GroupAuthorizationFailed, E::TopicAuthorizationFailed] {
         let mut stand = Stand::new();
         stand.stable(5);
@@ -151,6 +151,9 @@ fn c_hb_09_and_13_fenced_unauthorized_and_other_refusals_are_terminal() {
             _ => matches!(cause, TerminalCause::Refused { code: told, .. } if *told == code),
         };
         assert!(visible, "{cause:?}");
+        // For good: whatever time passes, nothing is asked.
+        stand.pass(secs(3600));
+        assert_eq!((stand.asks(), stand.core.deadline()), (0, None), "{code}");
     }
 }
 
@@ -215,7 +218,7 @@ fn d_09_beats_of_an_older_arming_change_nothing_terminal_ones_included() {
 }
 
 #[test]
-fn c_crash_07_the_exit_of_an_older_heart_is_ignored() {
+fn c_crash_07_and_d_09_the_exit_of_an_older_heart_is_ignored() {
     let mut stand = Stand::new();
     stand.stable(1);
     stand.kill_heart();
@@ -235,6 +238,37 @@ fn c_crash_09_a_heart_that_is_stopped_on_purpose_is_no_crash() {
     stand.input(Input::HeartbeatExited { incarnation: 1, exit: ExitKind::Shutdown });
     assert!(stand.effects.is_empty());
     assert_eq!(stand.core.crashes_in_window(stand.now), 0);
+}
+
+#[test]
+fn c_crash_10_what_a_heart_can_name_is_not_counted_however_often_it_comes() {
+    for beat in [
+        Beat::Answered(E::RebalanceInProgress),
+        Beat::Answered(E::IllegalGeneration),
+        Beat::Answered(E::UnknownMemberId),
+        Beat::Answered(E::NotCoordinator),
+        Beat::Answered(E::CoordinatorLoadInProgress),
+        Beat::Failed(network()),
+    ] {
+        let mut stand = Stand::new();
+        for generation in 1..=5 {
+            if stand.state() != MemberState::Stable {
+                stand.stable(generation);
+            } else if stand.core.coordinator().is_none() {
+                stand.find();
+            }
+            stand.beat(beat.clone());
+            if stand.has(|effect| matches!(effect, Effect::DrainWorkers { .. })) {
+                stand.drained();
+            }
+            if stand.has(|effect| matches!(effect, Effect::ReleaseWorkers { .. })) {
+                let (round, _) = stand.order();
+                stand.input(Input::Released { round, aborted: Vec::new() });
+            }
+        }
+        assert_eq!((stand.core.crashes_in_window(stand.now), stand.terminated()), (0, None), "{beat:?}");
+        assert!(!stand.notices().any(|notice| matches!(notice, Notice::HeartbeatCrash { .. })), "{beat:?}");
+    }
 }
 
 #[test]

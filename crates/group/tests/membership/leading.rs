@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use kohort_group::membership::{Answer, Failure, Notice, Question, RejoinReason};
+use kohort_group::membership::{Answer, Failure, GroupMembershipOperation, Notice, Question, RejoinReason};
 use kohort_group::{Assignor, Input, MemberState, MembershipConfig};
 use kohort_protocol::ErrorCode as E;
 use kohort_protocol::consumer::Subscription;
@@ -133,6 +133,39 @@ fn c_reb_09_growth_makes_the_leader_alone_rejoin_and_a_passing_error_or_shrinkin
     assert_eq!(watch(leader(1), Ok(counts(1))), MemberState::Stable, "shrinking");
     assert_eq!(watch(leader(1), Ok(Answer::PartitionCounts(Default::default()))), MemberState::Stable);
     assert_eq!(watch(leader(1), Err(network())), MemberState::Stable);
+}
+
+#[test]
+fn c_static_02_every_request_of_a_static_member_names_its_instance_and_none_of_a_dynamic_one() {
+    for instance in [Some("i".to_string()), None] {
+        let mut stand = Stand::with(MembershipConfig { group_instance_id: instance.clone(), ..config() });
+        stand.find();
+        let (round, join) = stand.join();
+        stand.join_answer(round, follower(1));
+        let (round, sync) = stand.sync();
+        let (_, beat) = stand.armed();
+        stand.answer(round, Ok(Answer::Synced(assigned(&[0]))));
+        let (round, _) = stand.question();
+        stand.answer(round, Ok(Answer::Offsets(offsets(&[(0, 10)]))));
+        stand.handled(0, 15);
+        let (round, commit) = stand.commit();
+        stand.commit_answer(round, &commit, E::None);
+        let deadline = stand.now + secs(5);
+        stand.effects.clear();
+        stand.input(Input::Close { operation: GroupMembershipOperation::LeaveGroup, deadline });
+        stand.drained();
+        stand.released("revoked");
+        let (_, question) = stand.question();
+        let Question::Leave(leave) = question else { panic!("{question:?}") };
+        let named = [
+            join.group_instance_id,
+            sync.group_instance_id,
+            beat.group_instance_id,
+            commit.group_instance_id,
+            leave.members[0].group_instance_id.clone(),
+        ];
+        assert_eq!(named, [const { None::<String> }; 5].map(|_| instance.clone()));
+    }
 }
 
 /// Of the two ways that clients take (fatal, or dynamic with a warning) this is the second.

@@ -172,7 +172,14 @@ mod tests {
             "{error}"
         );
         let mut config = config();
+        let spans = |config: &Config| {
+            let membership = &config.membership;
+            [membership.heartbeat_interval, membership.session_timeout, membership.rebalance_timeout]
+        };
+        assert_eq!(spans(&config), [3, 45, 135].map(Duration::from_secs), "the defaults");
         apply(&mut config, "session.timeout.ms", "6000").unwrap();
+        apply(&mut config, "heartbeat.interval.ms", "5999").unwrap();
+        config.check().unwrap();
         apply(&mut config, "heartbeat.interval.ms", "6000").unwrap();
         let error = config.check().unwrap_err().to_string();
         assert!(error.contains("heartbeat.interval.ms = 6s"), "{error}");

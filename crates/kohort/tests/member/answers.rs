@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kohort::{
     Assignor, CloseOptions, ConsumerGroup, Context, ErrorCode, Handler, MemberEvent, Record, connector_fn,
 };
-use kohort_broker::Broker;
+use kohort_broker::{Broker, Fault};
 use kohort_protocol::ApiKey;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::sleep;
@@ -129,16 +129,25 @@ async fn an_offset_that_stays_out_of_range_is_reset_at_a_slower_and_slower_pace(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_lost_under_offset_fetch_needs_no_find_coordinator() {
-    let broker = broker(1).await;
-    let (group, _) = recording(&broker);
-    let mut events = group.events();
-    broker.faults().on(ApiKey::OffsetFetch).times(1).disconnect();
-    let member = group.start().await.unwrap();
-    stable(&mut events).await;
-    eventually("it owns the partition", || member.status().assignment.len() == 1).await;
-    eventually("it asked again", || broker.requests(ApiKey::OffsetFetch).len() == 2).await;
-    assert_eq!(broker.requests(ApiKey::FindCoordinator).len(), 1, "C-COORD-05");
+async fn c_coord_05_offsets_that_cannot_be_fetched_need_a_lookup_only_when_the_coordinator_moved() {
+    for (fault, lookups) in [
+        (Fault::Disconnect, 0),
+        (Fault::DisconnectAfter, 0),
+        (Fault::DropAnswer, 0),
+        (Fault::Error(ErrorCode::CoordinatorLoadInProgress), 0),
+        (Fault::Error(ErrorCode::NotCoordinator), 1),
+        (Fault::Error(ErrorCode::CoordinatorNotAvailable), 1),
+    ] {
+        let broker = broker(1).await;
+        broker.produce(TOPIC, "key", "value").await.unwrap();
+        let (group, seen) = recording(&broker);
+        broker.faults().on(ApiKey::OffsetFetch).times(1).inject(fault);
+        let _member = group.start().await.unwrap();
+        eventually("it reads", || seen.len() == 1).await;
+        assert_eq!(broker.requests(ApiKey::OffsetFetch).len(), 2, "{fault:?}: it asked again");
+        assert_eq!(broker.requests(ApiKey::FindCoordinator).len(), 1 + lookups, "{fault:?}");
+        assert_eq!(broker.group(GROUP).unwrap().generation, 1, "{fault:?}: no rejoin");
+    }
 }
 
 struct Hangs;

@@ -18,12 +18,17 @@ async fn c_close_01_a_dynamic_member_leaves_once_and_at_once() {
     let mut events = group.events();
     let member = group.start().await.unwrap();
     stable(&mut events).await;
+    let id = member.status().member_id;
     let begun = Instant::now();
     let report = member.close(CloseOptions::default()).await;
     assert_eq!(report.leave, LeaveOutcome::Left);
     assert!(!report.forced);
     assert!(begun.elapsed() < secs(1), "{:?}", begun.elapsed());
-    assert_eq!(broker.requests(ApiKey::LeaveGroup).len(), 1);
+    let leaves = broker.requests(ApiKey::LeaveGroup);
+    assert_eq!(leaves.len(), 1);
+    // Only a LeaveGroup with a single entry is shown with its ids.
+    assert_eq!(leaves[0].member_id.as_ref(), Some(&id));
+    assert_eq!(leaves[0].group_instance_id, None);
     assert!(broker.group(GROUP).unwrap().members.is_empty());
     // C-CLOSE-13: closing again is no more than asking for the report.
     assert_eq!(member.close(CloseOptions::default()).await, report);
@@ -51,31 +56,44 @@ async fn d_21_a_dynamic_member_that_remains_keeps_its_slot_until_the_session_tim
 
 #[tokio::test(start_paused = true)]
 async fn c_close_17_a_member_that_never_got_an_id_sends_no_leave_group() {
-    let broker = broker(2).await;
-    let (group, _) = recording(&broker);
-    broker.faults().on(ApiKey::FindCoordinator).drop();
-    let member = group.start().await.unwrap();
-    tokio::time::sleep(secs(1)).await;
-    let begun = Instant::now();
-    let report = member.close(CloseOptions::timeout(secs(5))).await;
-    assert!(begun.elapsed() < secs(1), "C-CLOSE-09: nothing to commit, nothing to look for");
-    assert_eq!(report.leave, LeaveOutcome::NotSent);
-    assert_eq!(broker.requests(ApiKey::LeaveGroup).len(), 0);
+    use GroupMembershipOperation::*;
+    for operation in [Default, LeaveGroup, RemainInGroup] {
+        // Neither one that looks for a coordinator nor one that waits for its id was ever given one.
+        for never in [ApiKey::FindCoordinator, ApiKey::JoinGroup] {
+            let broker = broker(2).await;
+            let (group, _) = recording(&broker);
+            broker.faults().on(never).drop();
+            let member = group.start().await.unwrap();
+            tokio::time::sleep(secs(1)).await;
+            let begun = Instant::now();
+            let options = CloseOptions::timeout(secs(5)).with_group_membership_operation(operation);
+            let report = member.close(options).await;
+            assert!(begun.elapsed() < millis(5), "nothing to commit, nothing to look for");
+            assert_eq!(report.leave, LeaveOutcome::NotSent, "{operation:?} {never}");
+            assert_eq!(broker.requests(ApiKey::LeaveGroup).len(), 0, "{operation:?} {never}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn c_close_10_an_unanswered_leave_group_is_bounded_and_not_resent() {
-    let broker = broker(2).await;
-    let (group, _) = recording(&broker);
-    let mut events = group.events();
-    let member = group.start().await.unwrap();
-    stable(&mut events).await;
-    broker.faults().on(ApiKey::LeaveGroup).drop();
-    let begun = Instant::now();
-    let report = member.close(CloseOptions::timeout(secs(3))).await;
-    assert!(begun.elapsed() <= secs(4), "{:?}", begun.elapsed());
-    assert!(matches!(report.leave, LeaveOutcome::Unconfirmed(_)), "{report:?}");
-    assert_eq!(broker.requests(ApiKey::LeaveGroup).len(), 1);
+    // The request timeout is 5 s: the smaller of the two bounds it.
+    for (timeout, bound) in [(3, 3), (20, 5)] {
+        let broker = broker(2).await;
+        let (group, _) = recording(&broker);
+        let mut events = group.events();
+        let member = group.start().await.unwrap();
+        stable(&mut events).await;
+        broker.faults().on(ApiKey::LeaveGroup).drop();
+        let begun = Instant::now();
+        let report = member.close(CloseOptions::timeout(secs(timeout))).await;
+        let took = begun.elapsed();
+        assert!(took >= secs(bound) - millis(50) && took <= secs(bound) + millis(50), "{took:?}");
+        assert!(matches!(report.leave, LeaveOutcome::Unconfirmed(_)), "{report:?}");
+        assert_eq!(member.ended().await.unwrap(), report, "no error");
+        sleep(secs(30)).await;
+        assert_eq!(broker.requests(ApiKey::LeaveGroup).len(), 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,9 +103,13 @@ async fn c_close_20_a_leave_group_at_the_wrong_coordinator_is_retried_within_the
     let mut events = group.events();
     let member = group.start().await.unwrap();
     stable(&mut events).await;
+    broker.clear_requests();
     broker.faults().on(ApiKey::LeaveGroup).times(1).error(kohort::ErrorCode::NotCoordinator);
     let report = member.close(CloseOptions::timeout(secs(5))).await;
     assert_eq!(report.leave, LeaveOutcome::Left);
+    let mut asked: Vec<_> = broker.all_requests().iter().map(|request| request.api).collect();
+    asked.retain(|api| [ApiKey::LeaveGroup, ApiKey::FindCoordinator].contains(api));
+    assert_eq!(asked, [ApiKey::LeaveGroup, ApiKey::FindCoordinator, ApiKey::LeaveGroup]);
     assert!(broker.group(GROUP).unwrap().members.is_empty());
 }
 
@@ -178,6 +200,7 @@ async fn d_25_and_c_close_14_the_record_in_hand_finishes_nothing_new_begins_and_
     eventually("some are handled", || seen.len() == 5).await;
     broker.clear_requests();
     let report = member.close(CloseOptions::timeout(secs(5))).await;
+    assert!(member.which_children().await.is_err(), "the heart has ended, and all the tree with it");
     assert_eq!(seen.len(), 6, "the record in hand, and no other");
     assert_eq!(report.committed.values().copied().collect::<Vec<_>>(), [6]);
     let order: Vec<ApiKey> = broker.all_requests().iter().map(|request| request.api).collect();

@@ -113,6 +113,7 @@ async fn d_28_an_offset_that_retention_removed_is_reset_once_by_policy_or_named_
             }
             (_, told) => panic!("{}: {told:?}", reset.as_str()),
         }
+        assert!(broker.requests(ApiKey::ListOffsets).len() <= 1, "{}: one at the most", reset.as_str());
         broker.clear_requests();
         sleep(secs(60)).await;
         let listed = broker.requests(ApiKey::ListOffsets).len();
@@ -130,7 +131,7 @@ async fn d_28_an_offset_that_retention_removed_is_reset_once_by_policy_or_named_
 }
 
 #[tokio::test(start_paused = true)]
-async fn d_29_an_error_while_loading_offsets_is_never_taken_for_no_offset() {
+async fn d_29_and_c_ofetch_04_an_error_while_loading_offsets_is_never_taken_for_no_offset() {
     let broker = broker(1).await;
     produce(&broker, 50).await;
     commit_from_outside(&broker, 42).await;

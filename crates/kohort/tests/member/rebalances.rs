@@ -108,7 +108,7 @@ async fn d_02_the_demand_for_a_member_id_is_answered_within_the_pending_time_of_
 }
 
 #[tokio::test(start_paused = true)]
-async fn d_03_a_join_and_a_sync_wait_as_long_as_the_group_may_need() {
+async fn d_03_and_c_join_11_a_join_and_a_sync_wait_as_long_as_the_group_may_need() {
     let broker = broker(2).await;
     broker.produce_to(TOPIC, 0, Some(b"key"), Some(b"value")).await.unwrap();
     let with = || group(&broker).rebalance_timeout(secs(20)).session_timeout_padding(secs(5));
@@ -137,6 +137,8 @@ async fn d_03_a_join_and_a_sync_wait_as_long_as_the_group_may_need() {
         asked
     };
     assert_eq!(of(ApiKey::JoinGroup).len(), 1, "one JoinGroup, and patience");
+    let connections = [ApiKey::JoinGroup, ApiKey::SyncGroup].map(|api| of(api)[0].connection);
+    assert_eq!(connections[0], connections[1], "it did not connect anew");
     assert_eq!(generation(&broker), before + 1);
     assert_eq!(broker.group(GROUP).unwrap().members.len(), 2);
     assert_eq!(seen.len(), 1, "the record in hand is finished");

@@ -7,7 +7,9 @@ use kohort::{CloseOptions, Context, Handler, LeaveOutcome, MemberEvent, MemberSt
 use kohort_protocol::ApiKey;
 use tokio::time::Instant;
 
-use crate::support::{GROUP, TOPIC, broker, eventually, group, kill_child, recording, secs, stable, until};
+use crate::support::{
+    GROUP, TOPIC, broker, eventually, group, kill_child, recording, secs, stable, told, until,
+};
 
 #[tokio::test(start_paused = true)]
 async fn while_a_join_group_is_outstanding_everything_is_answered_and_a_close_ends_at_its_deadline() {
@@ -76,7 +78,13 @@ async fn d_24_during_a_long_drain_everything_is_answered_and_the_close_is_forced
     let report = closing.await.unwrap();
     assert!(begun.elapsed() <= secs(6), "{:?}", begun.elapsed());
     assert!(report.forced, "{report:?}");
-    assert_eq!(report.dropped.len(), 1);
+    let dropped: Vec<_> = report.dropped.iter().map(ToString::to_string).collect();
+    assert_eq!(dropped, ["orders-0"]);
+    let closed = told(&mut events, |event| matches!(event, MemberEvent::Closed { .. }));
+    assert!(
+        matches!(&closed[..], [MemberEvent::Closed { report: told, .. }] if *told == report),
+        "one forced close is told: {closed:?}"
+    );
     assert_eq!(report.leave, LeaveOutcome::Left, "the group is left all the same");
     assert_eq!(broker.committed(GROUP, TOPIC, 0).unwrap_or(0), 0, "the record in hand is not committed");
 }

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use crate::support::{GROUP, Seen, TOPIC, broker, eventually, group, millis, recording, secs, stable, until};
 
 /// The group's own requests, in order: what brings a member in.
-fn membership(broker: &Broker) -> Vec<RequestSeen> {
+pub(crate) fn membership(broker: &Broker) -> Vec<RequestSeen> {
     let mut requests = broker.all_requests();
     requests.retain(|request| {
         matches!(request.api, ApiKey::FindCoordinator | ApiKey::JoinGroup | ApiKey::SyncGroup)
@@ -18,12 +18,17 @@ fn membership(broker: &Broker) -> Vec<RequestSeen> {
     requests
 }
 
-fn apis(requests: &[RequestSeen]) -> Vec<ApiKey> {
+pub(crate) fn apis(requests: &[RequestSeen]) -> Vec<ApiKey> {
     requests.iter().map(|request| request.api).collect()
 }
 
 /// A member that is stable and about to join again because its group rebalances; the log of requests is empty.
-async fn rejoining(broker: &Broker, fault: Fault, times: u64, api: ApiKey) -> (kohort::Member, String) {
+pub(crate) async fn rejoining(
+    broker: &Broker,
+    fault: Fault,
+    times: u64,
+    api: ApiKey,
+) -> (kohort::Member, String) {
     let (group, _) = recording(broker);
     let mut events = group.events();
     let member = group.start().await.unwrap();
@@ -124,8 +129,8 @@ impl Handler for CommitsEach {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c_commit_10_a_sync_commit_outlives_what_passes_with_a_lookup_only_where_the_coordinator_is_in_doubt()
-{
+async fn c_commit_10_and_c_coord_04_a_sync_commit_outlives_what_passes_with_a_lookup_only_where_the_coordinator_is_in_doubt()
+ {
     for (fault, lookups) in [
         (Fault::Error(ErrorCode::NotCoordinator), 1),
         (Fault::Error(ErrorCode::CoordinatorNotAvailable), 1),

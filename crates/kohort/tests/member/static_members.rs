@@ -9,7 +9,7 @@ use kohort_broker::Broker;
 use kohort_protocol::ApiKey;
 
 use crate::support::{
-    GROUP, Seen, broker, eventually, group, kill_child, recording, remove_members, secs, stable, until,
+    GROUP, Seen, broker, eventually, group, kill_child, recording, remove_members, secs, stable, told, until,
 };
 
 fn static_group(broker: &Broker, instance: &str) -> ConsumerGroup {
@@ -91,6 +91,40 @@ async fn c_static_03_a_restart_within_the_session_costs_nobody_a_rebalance() {
     assert_eq!((again.status().generation, again.status().assignment.len()), (generation, 4), "C-SYNC-11");
 }
 
+/// The control: what the restart of a dynamic member costs.
+#[tokio::test(start_paused = true)]
+async fn c_static_03_the_restart_of_a_dynamic_member_begins_a_new_generation_for_all() {
+    for static_ids in [true, false] {
+        let broker = broker(4).await;
+        let with =
+            |instance: &str| if static_ids { static_group(&broker, instance) } else { recording(&broker).0 };
+        let (first, second) = (with("web-0"), with("web-1"));
+        let other = first.start().await.unwrap();
+        let member = second.start().await.unwrap();
+        eventually("both share", || {
+            other.status().assignment.len() == 2 && member.status().assignment.len() == 2
+        })
+        .await;
+        tokio::time::sleep(secs(1)).await;
+        let before = other.status().generation;
+        let mut events = first.events();
+        member.close(CloseOptions::default()).await;
+        tokio::time::sleep(secs(2)).await;
+        let again = second.start().await.unwrap();
+        eventually("both share again", || {
+            other.status().assignment.len() == 2 && again.status().assignment.len() == 2
+        })
+        .await;
+        let after = (other.status().generation, again.status().generation);
+        let rebalances = told(&mut events, |event| matches!(event, MemberEvent::Rebalance { .. })).len();
+        if static_ids {
+            assert_eq!((after, rebalances), ((before, before), 0));
+        } else {
+            assert!(after.0 == after.1 && after.0 > before && rebalances > 0, "{before} {after:?}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn c_static_07_the_slot_is_held_until_the_session_timeout() {
     let broker = broker(2).await;
@@ -124,6 +158,12 @@ async fn d_20_and_c_static_05_the_newer_process_holds_the_slot_and_the_older_sto
     broker.clear_requests();
     tokio::time::sleep(secs(120)).await;
     assert_eq!(broker.requests(ApiKey::JoinGroup).len(), 0, "no ping-pong");
+    let id = new.status().member_id;
+    let of_others = broker.all_requests();
+    let of_others = of_others.iter().filter(|one| one.member_id.as_ref().is_some_and(|named| *named != id));
+    assert_eq!(of_others.count(), 0, "the older one asks for nothing that could be refused");
+    let again = told(&mut older_events, |event| matches!(event, MemberEvent::Terminated { .. }));
+    assert_eq!(again.len(), 1);
     assert_eq!(new.status().generation, generation, "no rebalance");
     assert_eq!(new.status().assignment.len(), 2);
 }
@@ -208,7 +248,7 @@ async fn d_19_a_killed_process_that_comes_back_with_its_id_is_accepted_at_once_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn d_21_four_closes_send_a_leave_group_or_keep_the_place() {
+async fn d_21_and_c_close_02_03_four_closes_send_a_leave_group_or_keep_the_place() {
     use GroupMembershipOperation::*;
     for (instance, operation, leaves) in [
         (Some("web-0"), Default, 0),

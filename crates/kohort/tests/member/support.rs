@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kohort::{
-    AutoOffsetReset, ConsumerGroup, ConsumerGroupBuilder, Context, ErrorCode, Handler, MemberEvent,
+    AutoOffsetReset, ConsumerGroup, ConsumerGroupBuilder, Context, ErrorCode, Handler, Member, MemberEvent,
     MemberEvents, MemberRef, MembershipRuntime, Record, connector_fn,
 };
 use kohort_broker::Broker;
@@ -32,8 +32,13 @@ pub(crate) async fn broker(partitions: i32) -> Broker {
 
 /// Session 6 s, heartbeat 500 ms, bound 3 in 30 s, jitter up to 200 ms, everything on the test's clock.
 pub(crate) fn group(broker: &Broker) -> ConsumerGroupBuilder {
+    group_of(broker, TOPIC)
+}
+
+/// The same, subscribed to this topic.
+pub(crate) fn group_of(broker: &Broker, topic: &str) -> ConsumerGroupBuilder {
     let memory = broker.memory();
-    ConsumerGroup::builder(GROUP, [TOPIC])
+    ConsumerGroup::builder(GROUP, [topic])
         .bootstrap_servers(broker.bootstrap_servers())
         .connector(connector_fn(move |host, port| {
             let memory = memory.clone();
@@ -112,6 +117,21 @@ pub(crate) fn recording(broker: &Broker) -> (ConsumerGroup, Seen) {
         group(broker).handler(move |_| seen.handler()).build().unwrap()
     };
     (group, seen)
+}
+
+/// A member of this group that is stable and whose heart beats; the log of requests is empty.
+pub(crate) async fn settled(broker: &Broker, group: &ConsumerGroup) -> (Member, MemberEvents) {
+    let mut events = group.events();
+    let member = group.start().await.unwrap();
+    stable(&mut events).await;
+    tokio::time::sleep(secs(1)).await;
+    broker.clear_requests();
+    (member, events)
+}
+
+/// What was told since, as far as it is wanted.
+pub(crate) fn told(events: &mut MemberEvents, wanted: impl Fn(&MemberEvent) -> bool) -> Vec<MemberEvent> {
+    std::iter::from_fn(|| events.try_next()).filter(wanted).collect()
 }
 
 /// Waits for an event; every other is passed over. Fails loudly when none comes within ten virtual minutes.

@@ -5,7 +5,7 @@ use kohort_broker::Broker;
 use kohort_protocol::{ApiKey, ErrorCode};
 use tokio::time::Instant;
 
-use crate::support::{GROUP, Seen, TOPIC, broker, eventually, group, secs, stable};
+use crate::support::{GROUP, Seen, TOPIC, broker, eventually, group, secs, stable, told};
 
 fn watching(broker: &Broker) -> (ConsumerGroup, Seen) {
     let seen = Seen::default();
@@ -97,6 +97,37 @@ async fn d_31_a_missing_topic_holds_nothing_up_and_growth_is_served_after_one_re
     }
     broker.produce_to("a", 3, None, Some(b"value")).await.unwrap();
     eventually("a new partition is served from its start", || seen.len() == 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_reb_09_a_topic_that_grows_makes_the_leader_alone_ask_for_a_rebalance() {
+    let broker = broker(2).await;
+    let ((one, _), (two, _)) = (watching(&broker), watching(&broker));
+    let (mut one_events, mut two_events) = (one.events(), two.events());
+    let (first, second) = (one.start().await.unwrap(), two.start().await.unwrap());
+    let share = |each| first.status().assignment.len() == each && second.status().assignment.len() == each;
+    eventually("they share", || share(1)).await;
+    tokio::time::sleep(secs(10)).await;
+    for events in [&mut one_events, &mut two_events] {
+        told(events, |_| true);
+    }
+    let before = broker.group(GROUP).unwrap();
+    broker.create_partitions(TOPIC, 4).await.unwrap();
+    eventually("they share what grew", || share(2)).await;
+    tokio::time::sleep(secs(20)).await;
+    assert_eq!(broker.group(GROUP).unwrap().generation, before.generation + 1, "once");
+    for (member, events) in [(&first, &mut one_events), (&second, &mut two_events)] {
+        let leads = before.leader == Some(member.status().member_id);
+        let kinds: Vec<_> = told(events, |event| matches!(event, MemberEvent::Rebalance { .. }))
+            .into_iter()
+            .map(|event| match event {
+                MemberEvent::Rebalance { kind, .. } => kind,
+                _ => unreachable!(),
+            })
+            .collect();
+        let expected = if leads { "metadata_changed" } else { "rebalance_in_progress" };
+        assert_eq!(kinds, [expected], "leads: {leads}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
