@@ -169,7 +169,7 @@ impl Membership {
                     self.ledger.reset(partition, offset);
                 }
             }
-            Input::Commit => self.committing.asked = true,
+            Input::Commit => self.on_commit_asked(),
             Input::WorkersGaveUp { partition, cause } => {
                 self.terminate(TerminalCause::WorkersGaveUp { partition, cause }, now, &mut fx);
             }

@@ -17,6 +17,8 @@ mod commits;
 mod consuming;
 #[path = "member/cooperative.rs"]
 mod cooperative;
+#[path = "member/cooperative_commits.rs"]
+mod cooperative_commits;
 #[path = "member/crash_bound.rs"]
 mod crash_bound;
 #[path = "member/ends.rs"]

@@ -43,6 +43,10 @@ impl Committing {
         self.in_flight.as_ref().is_some_and(|commit| commit.round == round)
     }
 
+    pub(super) fn no_pause(&mut self) {
+        self.not_before = None;
+    }
+
     /// The generation is over: an answer that still comes belongs to nobody.
     pub(super) fn forget(&mut self) {
         self.in_flight = None;
@@ -66,6 +70,7 @@ impl Membership {
                 if self.committing.asked { paced } else { self.committing.due.max(paced) }
             }
             MemberState::Revoking | MemberState::PrepareLeaving if self.handover_commits() => paced,
+            MemberState::Revoking if self.keeps_working() => self.committing.due.max(paced),
             _ => None,
         };
         let proof = self.proof_due().map(|at| paced.map_or(at, |paced| at.max(paced)));
@@ -224,7 +229,8 @@ impl Membership {
             Verdict::Success | Verdict::Surface | Verdict::Log | Verdict::JoinWithGivenId => {}
             Verdict::Retry => {
                 self.pace_commit(now);
-                if self.ending.is_some() && code == ErrorCode::RebalanceInProgress {
+                let over = self.ending.as_ref().is_some_and(|ending| !ending.waits_for_the_rebalance(now));
+                if over && code == ErrorCode::RebalanceInProgress {
                     self.give_up_commit(now, fx);
                 }
             }

@@ -1,7 +1,7 @@
 //! The end of a member: a close (KIP-1092) or a terminal reason. Both run the same way: hand partitions over,
 //! leave the group if it is to be left, say so, be over; and both are bounded by a deadline.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kohort_protocol::messages::{LeaveGroupRequest, LeaveGroupResponse, LeaveMember};
 use kohort_protocol::{ErrorCode, TopicPartition};
@@ -14,6 +14,9 @@ use super::{
 };
 use crate::verdict::{GroupApi, Verdict, verdict};
 
+/// The longest that an end waits for others to complete a rebalance, so that its work can be committed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Ending {
     kind: Kind,
@@ -21,6 +24,8 @@ pub(super) struct Ending {
     leave: bool,
     /// A JoinGroup was out when it began, and may still be held by the coordinator.
     joining: bool,
+    /// Until when a commit that the rebalance puts off is tried again.
+    patient_until: Instant,
     /// Handled, but not committed, because nobody knew the coordinator.
     uncommitted: Vec<(TopicPartition, i64)>,
     pub(super) report: CloseReport,
@@ -37,13 +42,19 @@ impl Ending {
         Some(self.deadline)
     }
 
+    /// Is a commit that the rebalance puts off tried again? Others complete it within moments, or it takes longer than an
+    /// end may wait for.
+    pub(super) fn waits_for_the_rebalance(&self, now: Instant) -> bool {
+        now < self.patient_until
+    }
+
     /// No beat goes out beside a JoinGroup.
     pub(super) fn may_beat(&self) -> bool {
         !self.joining
     }
 
     /// What is left of the time for handing over.
-    pub(super) fn left(&self, now: Instant) -> std::time::Duration {
+    pub(super) fn left(&self, now: Instant) -> Duration {
         self.deadline.saturating_duration_since(now) * 9 / 10
     }
 }
@@ -118,8 +129,11 @@ impl Membership {
     ) {
         let total = deadline.saturating_duration_since(now);
         let joining = matches!(self.open.take(), Some((_, Open::Join)));
-        let (uncommitted, report) = (Vec::new(), CloseReport::default());
-        self.ending = Some(Ending { kind, deadline, leave, joining, uncommitted, report });
+        // Whoever leads the generation that is being completed would wait for itself.
+        let leads = self.state == MemberState::CompletingRebalance && self.leadership.is_some();
+        let patience = if leads { Duration::ZERO } else { PATIENCE.min(total / 4) };
+        let (uncommitted, report, patient_until) = (Vec::new(), CloseReport::default(), now + patience);
+        self.ending = Some(Ending { kind, deadline, leave, joining, patient_until, uncommitted, report });
         self.leadership = None;
         self.not_before = None;
         self.heartbeat.rejoin_at = None;
@@ -310,11 +324,7 @@ impl Membership {
     /// While leaving, no broker could say where the coordinator is: the group is not left, the session timeout
     /// does the rest. Only a close that is forced anyway uses up its time with asking on.
     pub(super) fn leave_in_vain(&mut self, reason: String, now: Instant, fx: &mut Effects) {
-        let Some(ending) = &mut self.ending else { return };
-        if ending.leave {
-            ending.report.leave = LeaveOutcome::Unconfirmed(reason.clone());
-        }
-        if ending.report.forced {
+        if self.ending.as_ref().is_some_and(|ending| ending.report.forced) {
             return self.lookup_again(reason, now, fx);
         }
         self.finish_ending(fx);
@@ -329,7 +339,7 @@ impl Membership {
                 ending.report.dropped.extend(dropped);
             }
             self.rounds += 1;
-            let within = std::time::Duration::ZERO;
+            let within = Duration::ZERO;
             let partitions = self.owned.iter().cloned().collect();
             fx.push(Effect::ReleaseWorkers { round: self.rounds, partitions, hook: Hook::Lost, within });
             self.give_up_assignment(Hook::Lost, fx);
@@ -346,7 +356,7 @@ impl Membership {
             if self.state != MemberState::Leaving {
                 self.to(MemberState::Leaving, fx);
             }
-            self.ask(Some(to), Question::Leave(request), std::time::Duration::ZERO, fx);
+            self.ask(Some(to), Question::Leave(request), Duration::ZERO, fx);
             if let Some(ending) = &mut self.ending {
                 ending.report.leave =
                     LeaveOutcome::Unconfirmed("not waited for: the close timeout was over".into());

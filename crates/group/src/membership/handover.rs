@@ -131,6 +131,7 @@ impl Membership {
         if let Some(handover) = self.handover.as_mut().filter(|handover| handover.step == Step::Committing) {
             handover.cut_short = true;
             self.release(now, fx);
+            self.committing.asked = false;
         }
     }
 
@@ -173,10 +174,11 @@ impl Membership {
     pub(super) fn advance_handover(&mut self, now: Instant, fx: &mut Effects) {
         match self.handover.as_ref().map(|handover| handover.step) {
             Some(Step::Committing) => {}
-            // The record in hand may wait for the commit that it asked for.
-            Some(Step::Draining) if self.committing.asked && self.ledger.is_dirty() => {
+            // The record in hand, or the hook, may wait for the commit that it asked for.
+            Some(Step::Draining | Step::Releasing) if self.committing.asked && self.ledger.is_dirty() => {
                 return self.commit_now(now, fx);
             }
+            Some(_) if self.keeps_working() => return self.advance_commit(now, fx),
             _ => return,
         }
         let left = |handover: &Handover| self.ledger.is_dirty_in(&handover.partitions);
@@ -187,12 +189,25 @@ impl Membership {
         }
     }
 
+    /// Somebody wants a commit. One that the `revoked` hook asks for is the last there can be: no back-off keeps it.
+    pub(super) fn on_commit_asked(&mut self) {
+        self.committing.asked = true;
+        if self.handover.as_ref().is_some_and(|handover| handover.step == Step::Releasing) {
+            self.committing.no_pause();
+        }
+    }
+
+    /// Does the member keep partitions that it goes on working on?
+    pub(super) fn keeps_working(&self) -> bool {
+        let kept = |handover: &Handover| !handover.partitions.is_superset(&self.owned);
+        self.generation >= 0 && self.handover.as_ref().is_some_and(kept)
+    }
+
     /// Is a handover waiting for a commit?
     pub(super) fn handover_commits(&self) -> bool {
         self.handover.as_ref().is_some_and(|handover| match handover.step {
-            Step::Draining => self.committing.asked,
+            Step::Draining | Step::Releasing => self.committing.asked,
             Step::Committing => true,
-            Step::Releasing => false,
         })
     }
 
