@@ -21,6 +21,8 @@ mod cooperative;
 mod crash_bound;
 #[path = "member/ends.rs"]
 mod ends;
+#[path = "member/handing_over.rs"]
+mod handing_over;
 #[path = "member/handshake.rs"]
 mod handshake;
 #[path = "member/hearts.rs"]
