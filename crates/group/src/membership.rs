@@ -26,7 +26,7 @@ pub mod state;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use kohort_protocol::TopicPartition;
+use kohort_protocol::{ErrorCode, TopicPartition};
 
 pub use self::config::MembershipConfig;
 pub use self::io::{
@@ -246,6 +246,11 @@ impl Membership {
     /// The committed offset of an assigned partition, if known.
     pub fn committed(&self, partition: &TopicPartition) -> Option<i64> {
         self.ledger.committed(partition)
+    }
+
+    /// The last offset of an assigned partition that the coordinator refused for good, and with what.
+    pub fn refused_commit(&self, partition: &TopicPartition) -> Option<(i64, ErrorCode)> {
+        self.ledger.refused(partition)
     }
 
     /// When the coordinator last proved that it counts this member in.

@@ -5,18 +5,21 @@
 
 use std::collections::BTreeMap;
 
-use kohort_protocol::TopicPartition;
+use kohort_protocol::{ErrorCode, TopicPartition};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Entry {
     position: i64,
     committed: Option<i64>,
     in_flight: Option<i64>,
+    /// The last offset that the coordinator refused for good, and with what.
+    refused: Option<(i64, ErrorCode)>,
 }
 
 impl Entry {
     fn is_dirty(&self) -> bool {
-        self.committed.is_none_or(|committed| committed < self.position)
+        let settled = self.committed.max(self.refused.map(|(offset, _)| offset));
+        settled.is_none_or(|settled| settled < self.position)
     }
 }
 
@@ -35,14 +38,14 @@ impl Ledger {
 
     /// A partition starts at its committed offset.
     pub fn start(&mut self, partition: TopicPartition, committed: i64) {
-        let entry = Entry { position: committed, committed: Some(committed), in_flight: None };
+        let entry = Entry { position: committed, committed: Some(committed), ..Entry::default() };
         self.partitions.insert(partition, entry);
     }
 
     /// A partition without a committed offset starts at `offset`, which the reset policy gave: dirty at once,
     /// so that a restart before the first record finds the same place.
     pub fn reset(&mut self, partition: TopicPartition, offset: i64) {
-        self.partitions.insert(partition, Entry { position: offset, committed: None, in_flight: None });
+        self.partitions.insert(partition, Entry { position: offset, ..Entry::default() });
     }
 
     /// Everything before `position` is handled; `records` of them since the last report. A position that is
@@ -109,11 +112,16 @@ impl Ledger {
         }
     }
 
-    /// The coordinator refuses this offset for good: it is given up, so that it is not offered for ever.
-    pub fn commit_refused(&mut self, partition: &TopicPartition) {
+    /// The coordinator refuses the offset in flight for good: it is given up, so that it is not offered for ever.
+    pub fn commit_refused(&mut self, partition: &TopicPartition, code: ErrorCode) {
         if let Some(entry) = self.partitions.get_mut(partition) {
-            entry.committed = entry.in_flight.take().or(entry.committed);
+            entry.refused = entry.in_flight.take().map(|offset| (offset, code)).or(entry.refused);
         }
+    }
+
+    /// The last offset of a partition that was refused for good, and with what.
+    pub fn refused(&self, partition: &TopicPartition) -> Option<(i64, ErrorCode)> {
+        self.partitions.get(partition)?.refused
     }
 
     /// The committed offset of a partition, if known.
@@ -176,6 +184,22 @@ mod tests {
         assert_eq!(ledger.begin_commit(), [(partition(), 0)]);
         ledger.commit_succeeded(&partition());
         assert!(!ledger.is_dirty());
+    }
+
+    #[test]
+    fn what_is_refused_is_neither_committed_nor_offered_again() {
+        let mut ledger = Ledger::new();
+        ledger.start(partition(), 10);
+        ledger.handled(&partition(), 15, 5);
+        ledger.begin_commit();
+        ledger.commit_refused(&partition(), ErrorCode::OffsetMetadataTooLarge);
+        assert!(!ledger.is_dirty());
+        assert_eq!(ledger.committed(&partition()), Some(10));
+        assert_eq!(ledger.refused(&partition()), Some((15, ErrorCode::OffsetMetadataTooLarge)));
+        ledger.handled(&partition(), 16, 1);
+        assert_eq!(ledger.begin_commit(), [(partition(), 16)], "what follows is");
+        ledger.commit_succeeded(&partition());
+        assert_eq!(ledger.committed(&partition()), Some(16));
     }
 
     #[test]

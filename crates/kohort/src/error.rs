@@ -80,6 +80,14 @@ pub enum CommitError {
         /// The generation it was owned in.
         generation: i32,
     },
+    /// The coordinator refused it, and would again: it is not tried again. Work that follows is committed as ever.
+    #[error("the commit of {partition} was refused: {code}")]
+    Refused {
+        /// The partition.
+        partition: TopicPartition,
+        /// The coordinator's code.
+        code: ErrorCode,
+    },
     /// No confirmation in time; it is tried again in the background as long as the partition is owned.
     #[error("the commit of {partition} is not confirmed within {after:?}; it is still tried")]
     Timeout {

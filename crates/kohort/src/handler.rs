@@ -129,7 +129,7 @@ impl Context {
     /// nothing was handled and nothing committed before, there is nothing to commit.
     ///
     /// # Errors
-    /// [`CommitError`]: the partition is lost, or no word came within the request timeout.
+    /// [`CommitError`]: the partition is lost, the commit was refused for good, or no word came within the request timeout.
     ///
     /// # Cancel safety
     /// Dropping the future stops the waiting, not the commit.
@@ -148,7 +148,8 @@ impl Context {
         };
         self.manager.cast(ManagerMessage::Commit(waiter)).map_err(|_| lost())?;
         match tokio::time::timeout(self.request_timeout, confirmed).await {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Err(code))) => Err(CommitError::Refused { partition: self.partition.clone(), code }),
             Ok(Err(_)) => Err(lost()),
             Err(_) => {
                 let (partition, after) = (self.partition.clone(), self.request_timeout);

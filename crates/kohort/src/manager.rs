@@ -26,7 +26,7 @@ use std::time::Duration;
 use kohort_client::{Address, Client};
 use kohort_group::membership::{CloseReport, ExitKind, Node, Question, TerminalCause};
 use kohort_group::{Effect, Input, MemberState, Membership, MembershipConfig};
-use kohort_protocol::TopicPartition;
+use kohort_protocol::{ErrorCode, TopicPartition};
 use kohort_supervisor::{DelegateNotice, ExitReason, PrepareDone, PrepareRequest, SupervisorRef};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
@@ -69,12 +69,12 @@ impl ManagerMessage {
     }
 }
 
-/// Somebody waits until `offset` is committed; dropped when that cannot be any more.
+/// Somebody waits until `offset` is committed or refused for good; dropped when neither can be any more.
 pub(crate) struct CommitWaiter {
     pub(crate) partition: TopicPartition,
     pub(crate) generation: i32,
     pub(crate) offset: i64,
-    pub(crate) confirm: oneshot::Sender<()>,
+    pub(crate) confirm: oneshot::Sender<Result<(), ErrorCode>>,
 }
 
 pub(crate) struct State {
@@ -188,10 +188,14 @@ impl Actor for Manager {
                     && state.core.committed(&waiter.partition).is_some_and(|offset| offset >= waiter.offset)
                 {
                     // Who waits may have gone away; the commit stands.
-                    let _ = waiter.confirm.send(());
+                    let _ = waiter.confirm.send(Ok(()));
                     return Ok(());
                 }
                 if !current {
+                    return Ok(());
+                }
+                if let Some(code) = state.refusal(&waiter) {
+                    let _ = waiter.confirm.send(Err(code));
                     return Ok(());
                 }
                 state.waiters.retain(|waiter| !waiter.confirm.is_closed());

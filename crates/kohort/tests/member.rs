@@ -25,6 +25,8 @@ mod crash_bound;
 mod ends;
 #[path = "member/every_close.rs"]
 mod every_close;
+#[path = "member/handing_over.rs"]
+mod handing_over;
 #[path = "member/handshake.rs"]
 mod handshake;
 #[path = "member/hearts.rs"]

@@ -188,7 +188,7 @@ impl Membership {
                     committed.push((partition.clone(), *offset));
                     continue;
                 }
-                Verdict::Surface => self.ledger.commit_refused(partition),
+                Verdict::Surface => self.ledger.commit_refused(partition, code),
                 _ => self.ledger.commit_failed(partition),
             }
             *failed.entry(code).or_default() += 1;

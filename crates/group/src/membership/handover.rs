@@ -206,7 +206,7 @@ impl Membership {
     /// Is a handover waiting for a commit?
     pub(super) fn handover_commits(&self) -> bool {
         self.handover.as_ref().is_some_and(|handover| match handover.step {
-            Step::Draining | Step::Releasing => self.committing.asked,
+            Step::Draining | Step::Releasing => self.committing.asked && self.generation >= 0,
             Step::Committing => true,
         })
     }

@@ -215,6 +215,7 @@ fn c_commit_11_a_commit_the_coordinator_will_never_take_is_surfaced_and_not_retr
             stand.pass(secs(2));
         }
         assert_eq!((stand.asks(), stand.state()), (0, MemberState::Stable), "{code}");
+        assert_eq!(stand.core.committed(&partition(0)), Some(10), "{code}: what is refused is not committed");
     }
 }
 

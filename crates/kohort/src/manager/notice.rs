@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use kohort_group::Notice;
 use kohort_group::membership::Question;
+use kohort_protocol::ErrorCode;
 use tokio::time::Instant;
 
-use super::State;
+use super::{CommitWaiter, State};
 use crate::event::MemberEvent;
 
 /// When joins and syncs were sent, for their durations.
@@ -86,6 +87,7 @@ impl State {
                 MemberEvent::Commit { member, offsets }
             }
             Notice::CommitFailed { reason, partitions, retriable } => {
+                self.refuse();
                 MemberEvent::CommitFailed { member, reason, partitions, retriable }
             }
             Notice::HeartbeatCrash { exit, crashes_in_window } => {
@@ -108,6 +110,23 @@ impl State {
         self.incarnation.slots().retain(|partition, _| !partitions.contains(partition));
     }
 
+    /// Why nobody needs to wait for this commit.
+    pub(super) fn refusal(&self, waiter: &CommitWaiter) -> Option<ErrorCode> {
+        let (offset, code) = self.core.refused_commit(&waiter.partition)?;
+        (offset >= waiter.offset).then_some(code)
+    }
+
+    /// Tells those who wait for what was refused for good.
+    fn refuse(&mut self) {
+        for waiter in std::mem::take(&mut self.waiters) {
+            match self.refusal(&waiter) {
+                // Who waited may have gone away.
+                Some(code) => drop(waiter.confirm.send(Err(code))),
+                None => self.waiters.push(waiter),
+            }
+        }
+    }
+
     /// Tells those who wait for these offsets, and writes them down for `status()`.
     fn confirm(&mut self, offsets: &[(kohort_protocol::TopicPartition, i64)]) {
         let offsets: HashMap<_, _> = offsets.iter().map(|(partition, offset)| (partition, *offset)).collect();
@@ -119,7 +138,7 @@ impl State {
         for waiter in std::mem::take(&mut self.waiters) {
             if offsets.get(&waiter.partition).is_some_and(|offset| *offset >= waiter.offset) {
                 // Who waited may have gone away; the commit stands.
-                let _ = waiter.confirm.send(());
+                let _ = waiter.confirm.send(Ok(()));
             } else {
                 self.waiters.push(waiter);
             }

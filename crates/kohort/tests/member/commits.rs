@@ -1,174 +1,23 @@
-//! Commits that the coordinator refuses, and the order of things in a hand-over.
+//! Commits that the coordinator refuses: who is told, what is tried again, and what becomes of the member.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use kohort::{
-    CloseOptions, CommitError, ConsumerGroup, ConsumerGroupBuilder, Context, ErrorCode,
-    GroupMembershipOperation, Handler, MemberEvent, MemberState, Record, TerminalReason, TopicPartition,
+    CloseOptions, CommitError, ConsumerGroup, Context, ErrorCode, GroupMembershipOperation, Handler,
+    MemberEvent, MemberState, Record, TerminalReason, TopicPartition,
 };
 use kohort_broker::Broker;
 use kohort_protocol::ApiKey;
-use tokio::time::{Duration, sleep};
+use tokio::time::{Duration, Instant, sleep};
 
 use crate::support::{
-    GROUP, Seen, TOPIC, broker, eventually, evict, group, millis, recording, secs, settled, stable, told,
-    until,
+    GROUP, Seen, TOPIC, broker, eventually, evict, group, millis, secs, settled, told, until,
 };
-
-/// What handlers did and what the broker was asked, in one order.
-#[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<&'static str>>>);
-
-impl Log {
-    fn push(&self, what: &'static str) {
-        self.0.lock().unwrap().push(what);
-    }
-
-    /// What repeats itself is named once.
-    pub(crate) fn take(&self) -> Vec<&'static str> {
-        let mut log = std::mem::take(&mut *self.0.lock().unwrap());
-        log.dedup();
-        log
-    }
-
-    pub(crate) fn count(&self, what: &str) -> usize {
-        self.0.lock().unwrap().iter().filter(|entry| **entry == what).count()
-    }
-
-    /// From now on it has the group's requests too.
-    pub(crate) fn listen(&self, broker: &Broker) {
-        let log = self.clone();
-        let told = [ApiKey::OffsetCommit, ApiKey::JoinGroup, ApiKey::SyncGroup, ApiKey::LeaveGroup];
-        let listens = broker.faults().on_any().when(move |request| {
-            if told.contains(&request.api) {
-                log.push(request.api.name());
-            }
-            false
-        });
-        listens.pass();
-    }
-
-    /// A group whose handler takes its time and writes everything down; it commits when it has to.
-    pub(crate) fn group(&self, broker: &Broker, each: Duration) -> ConsumerGroup {
-        self.handle(group(broker), each)
-    }
-
-    pub(crate) fn handle(&self, builder: ConsumerGroupBuilder, each: Duration) -> ConsumerGroup {
-        let log = self.clone();
-        let handler = move |_: &TopicPartition| Logging { log: log.clone(), each };
-        builder.commit_interval(secs(60)).handler(handler).build().unwrap()
-    }
-}
-
-struct Logging {
-    log: Log,
-    each: Duration,
-}
-
-impl Handler for Logging {
-    type Error = Infallible;
-
-    async fn handle(&mut self, _: Record<'_>, _: &mut Context) -> Result<(), Infallible> {
-        sleep(self.each).await;
-        self.log.push("handled");
-        Ok(())
-    }
-
-    async fn assigned(&mut self, _: &mut Context) -> Result<(), Infallible> {
-        self.log.push("assigned");
-        Ok(())
-    }
-
-    async fn revoked(&mut self, _: &mut Context) -> Result<(), Infallible> {
-        self.log.push("revoked");
-        Ok(())
-    }
-
-    async fn lost(&mut self, _: &mut Context) -> Result<(), Infallible> {
-        self.log.push("lost");
-        Ok(())
-    }
-}
 
 async fn produce(broker: &Broker, records: usize) {
     for _ in 0..records {
         broker.produce_to(TOPIC, 0, Some(b"key"), Some(b"value")).await.unwrap();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn c_reb_01_work_stops_is_committed_is_given_up_and_only_then_joined_for() {
-    let broker = broker(1).await;
-    let log = Log::default();
-    let (member, mut events) = settled(&broker, &log.group(&broker, millis(300))).await;
-    produce(&broker, 10).await;
-    eventually("two are handled", || log.count("handled") == 2).await;
-    log.take();
-    log.listen(&broker);
-    broker.faults().on(ApiKey::JoinGroup).times(1).delay_answer(secs(1));
-    broker.faults().on(ApiKey::Heartbeat).times(1).error(ErrorCode::RebalanceInProgress);
-    eventually("it joins", || member.status().state == MemberState::PreparingRebalance).await;
-    assert_eq!(log.take(), ["handled", "OffsetCommit", "revoked", "JoinGroup"]);
-    let committed = broker.committed(GROUP, TOPIC, 0).unwrap();
-    assert!((3..=5).contains(&committed), "the record in hand too, and no more: {committed}");
-    assert!(member.status().assignment.is_empty());
-    sleep(millis(900)).await;
-    assert_eq!(log.take(), Vec::<&str>::new(), "nothing is handled while it joins");
-    stable(&mut events).await;
-    eventually("the rest is handled", || log.count("handled") == 10 - committed as usize).await;
-    assert_eq!(log.take(), ["SyncGroup", "assigned", "handled"], "once each, from where it was");
-}
-
-#[tokio::test(start_paused = true)]
-async fn c_reb_04_a_lost_identity_calls_the_lost_hook_once_for_each_partition_and_none_for_nothing() {
-    for code in [ErrorCode::IllegalGeneration, ErrorCode::UnknownMemberId] {
-        let broker = broker(2).await;
-        let log = Log::default();
-        let (_member, mut events) = settled(&broker, &log.group(&broker, millis(1))).await;
-        produce(&broker, 3).await;
-        eventually("they are handled", || log.count("handled") == 3).await;
-        log.take();
-        log.listen(&broker);
-        broker.faults().on(ApiKey::Heartbeat).times(1).error(code);
-        let lost = until(&mut events, |event| {
-            matches!(event, MemberEvent::Lost { .. } | MemberEvent::Revoked { .. })
-        })
-        .await;
-        assert!(matches!(&lost, MemberEvent::Lost { partitions, .. } if partitions.len() == 2), "{lost:?}");
-        stable(&mut events).await;
-        eventually("both began anew", || log.count("assigned") == 2).await;
-        assert_eq!((log.count("lost"), log.count("revoked"), log.count("OffsetCommit")), (2, 0, 0), "{code}");
-        assert_eq!(log.take()[..2], ["lost", "JoinGroup"], "{code}: before the join");
-
-        // One that owns nothing has nothing to lose.
-        let others = Log::default();
-        let (first, second) = (others.group(&broker, millis(1)), others.group(&broker, millis(1)));
-        let (first, second) = (
-            (first.events(), first.start().await.unwrap()),
-            (second.events(), second.start().await.unwrap()),
-        );
-        eventually("three share two", || {
-            broker.group(GROUP).unwrap().members.len() == 3
-                && [&first.1, &second.1].iter().all(|one| one.status().state == MemberState::Stable)
-        })
-        .await;
-        sleep(secs(2)).await;
-        let (mut events, spare) = if first.1.status().assignment.is_empty() { first } else { second };
-        if !spare.status().assignment.is_empty() {
-            // By its id the very first one is the one without.
-            continue;
-        }
-        told(&mut events, |_| true);
-        let id = spare.status().member_id;
-        broker.faults().on(ApiKey::Heartbeat).member(&id).times(1).error(code);
-        until(&mut events, |event| matches!(event, MemberEvent::Rebalance { .. })).await;
-        stable(&mut events).await;
-        let more = told(&mut events, |event| {
-            matches!(event, MemberEvent::Lost { .. } | MemberEvent::Revoked { .. })
-        });
-        assert!(more.is_empty(), "{more:?}");
-        assert_eq!(others.count("lost"), 0, "{code}");
     }
 }
 
@@ -337,6 +186,58 @@ async fn c_commit_11_a_commit_that_is_never_taken_is_told_once_not_sent_again_an
     }
 }
 
+/// Symptom: the handler waited out the request timeout and was told that the commit is still tried, and asked again it
+/// was told that the commit is done.
+#[tokio::test(start_paused = true)]
+async fn c_commit_11_whoever_waits_for_a_commit_that_is_refused_is_told_so_at_once_and_every_time() {
+    let broker = broker(1).await;
+    let (seen, said) = (Seen::default(), Said::default());
+    let group = {
+        let (seen, said) = (seen.clone(), Arc::clone(&said));
+        let handler = move |_: &TopicPartition| Insistent { seen: seen.clone(), said: Arc::clone(&said) };
+        group(&broker).commit_interval(secs(60)).handler(handler).build().unwrap()
+    };
+    let (_member, _) = settled(&broker, &group).await;
+    broker.faults().on(ApiKey::OffsetCommit).times(1).error(ErrorCode::InvalidCommitOffsetSize);
+    produce(&broker, 3).await;
+    eventually("it asked four times", || said.lock().unwrap().len() == 4).await;
+    let said: Vec<_> = said.lock().unwrap().drain(..).collect();
+    let refused = |said: &(Result<(), CommitError>, Duration)| {
+        let code = ErrorCode::InvalidCommitOffsetSize;
+        matches!(&said.0, Err(CommitError::Refused { code: told, .. }) if *told == code)
+            && said.1 <= millis(5)
+    };
+    assert!(said[..2].iter().all(refused), "{said:?}");
+    assert!(said[2..].iter().all(|(said, _)| said.is_ok()), "what follows is committed: {said:?}");
+    assert_eq!(
+        (broker.committed(GROUP, TOPIC, 0), broker.requests(ApiKey::OffsetCommit).len()),
+        (Some(2), 2)
+    );
+}
+
+/// How commits went, and how long each took.
+type Said = Arc<Mutex<Vec<(Result<(), CommitError>, Duration)>>>;
+
+/// Commits twice after every record but the first, and writes down how that went and how long it took.
+struct Insistent {
+    seen: Seen,
+    said: Said,
+}
+
+impl Handler for Insistent {
+    type Error = Infallible;
+
+    async fn handle(&mut self, record: Record<'_>, cx: &mut Context) -> Result<(), Infallible> {
+        self.seen.push(cx, record.offset);
+        for _ in 0..if record.offset > 0 { 2 } else { 0 } {
+            let asked = Instant::now();
+            let said = cx.commit().await;
+            self.said.lock().unwrap().push((said, asked.elapsed()));
+        }
+        Ok(())
+    }
+}
+
 /// Commits after every record and writes down how that went.
 struct Diligent {
     seen: Seen,
@@ -398,23 +299,4 @@ async fn c_commit_13_six_workers_that_find_out_make_one_rebalance_and_the_next_g
     eventually("it is committed in the end", || broker.committed(GROUP, TOPIC, 0) == Some(3)).await;
     assert_eq!(rebalances(&mut events), [now.generation], "a report of the present one acts");
     assert_eq!(member.status().member_id, now.member_id);
-}
-
-/// Who owns no partition works nothing and commits nothing.
-#[tokio::test(start_paused = true)]
-async fn a_member_without_partitions_commits_nothing() {
-    let broker = broker(1).await;
-    let ((one, _), (two, _)) = (recording(&broker), recording(&broker));
-    let (first, second) = (one.start().await.unwrap(), two.start().await.unwrap());
-    eventually("they share", || {
-        broker.group(GROUP).unwrap().members.len() == 2
-            && [&first, &second].iter().all(|one| one.status().state == MemberState::Stable)
-    })
-    .await;
-    produce(&broker, 5).await;
-    eventually("it is committed", || broker.committed(GROUP, TOPIC, 0) == Some(5)).await;
-    let spare = if first.status().assignment.is_empty() { &first } else { &second };
-    let id = spare.status().member_id;
-    let commits = broker.requests(ApiKey::OffsetCommit);
-    assert!(commits.iter().all(|commit| commit.member_id.as_ref() != Some(&id)));
 }

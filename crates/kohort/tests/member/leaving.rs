@@ -5,7 +5,7 @@ use kohort_protocol::ApiKey;
 use tokio::time::{Instant, sleep};
 
 use crate::between::{between, leave_answer};
-use crate::commits::Log;
+use crate::handing_over::Log;
 use crate::support::{
     GROUP, Seen, TOPIC, broker, eventually, group, millis, recording, secs, settled, told, until,
 };
