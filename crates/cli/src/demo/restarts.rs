@@ -24,6 +24,8 @@ pub(super) struct Restarts {
     revoked: usize,
     /// Members that came back with other partitions.
     moved: Vec<String>,
+    /// Members whose close was forced.
+    forced: Vec<String>,
 }
 
 /// Restarts every member in turn.
@@ -52,7 +54,9 @@ impl Restarts {
         let mut had: Vec<_> = member.status().assignment.into_iter().map(|at| at.partition).collect();
         had.sort();
         play.stage.say(Paint::Cyan, &format!("{name}  is stopped; a static member keeps its place"));
-        member.close(CloseOptions::timeout(play.patience)).await;
+        if member.close(CloseOptions::timeout(play.patience)).await.forced {
+            self.forced.push(format!("the close of {name} was forced"));
+        }
         let stopped = Instant::now();
         let id = format!("orders-{}", name.index);
         let restarted = timeout(play.patience, play.app.restart_child(id)).await;
@@ -108,7 +112,7 @@ impl Restarts {
         if self.revoked > 0 {
             wrong.push(format!("members that ran on gave up {} partitions", self.revoked));
         }
-        wrong.extend(self.moved.iter().cloned());
+        wrong.extend(self.moved.iter().chain(&self.forced).cloned());
     }
 
     pub(super) fn rows(&self) -> [(&'static str, String); 4] {
@@ -122,5 +126,8 @@ impl Restarts {
 }
 
 fn list(partitions: &[TopicPartition]) -> String {
+    if partitions.is_empty() {
+        return "no partitions".into();
+    }
     partitions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -428,10 +428,10 @@ impl Membership {
             leadership.watch_at = Some(now + leadership.wait(&self.config));
         }
         fx.push(Effect::Notice(Notice::Synced { generation: self.generation }));
-        fx.push(Effect::Notice(Notice::Assigned {
-            generation: self.generation,
-            partitions: self.awaiting_offsets.iter().cloned().collect(),
-        }));
+        // What is added while something is given back starts with the join behind that, and is told of then.
+        let added =
+            if moved.is_empty() { self.awaiting_offsets.iter().cloned().collect() } else { Vec::new() };
+        fx.push(Effect::Notice(Notice::Assigned { generation: self.generation, partitions: added }));
         self.to(MemberState::Stable, fx);
         if !moved.is_empty() {
             // KIP-429: what moves is given back now; the join behind it lets its next owner have it.

@@ -18,7 +18,8 @@ pub enum MemberState {
     /// Gives its partitions back before it rejoins: drain, commit, `revoked` or `lost`. Heartbeats flow while
     /// its generation stands.
     Revoking,
-    /// Gives its partitions back before it ends. Heartbeats flow while its generation stands.
+    /// Gives its partitions back before it ends. Heartbeats flow while its generation stands, unless its JoinGroup is
+    /// out.
     PrepareLeaving,
     /// A LeaveGroup is outstanding, or the coordinator is looked for, for a last commit and the LeaveGroup. No
     /// heartbeats.

@@ -262,6 +262,10 @@ fn b_leave_03_an_entry_with_neither_id_removes_nobody_and_is_told() {
     let nameless = CoordinatorNotice::NamelessLeave { group_id: G.into() };
     assert_eq!(stand.notices.iter().filter(|notice| **notice == nameless).count(), 2);
     assert_eq!(stand.members(), 1);
+    // An instance id is a name, and so is a member id.
+    stand.notices.clear();
+    stand.leave(3, &[("", Some("i")), ("who", None)]);
+    assert!(!stand.notices.contains(&nameless));
 }
 
 #[test]

@@ -532,3 +532,70 @@ fn kept_partitions_are_committed_while_the_revoked_hook_of_another_runs() {
     stand.pass(secs(2));
     assert_eq!(stand.asks(), 1, "a commit of partition 0: {:?} in {}", stand.effects, stand.state());
 }
+
+#[test]
+fn a_member_that_closes_is_not_ended_by_an_overtaken_join() {
+    let (mut stand, late) = overtaken();
+    close(&mut stand, 5);
+    stand.join_error(late, E::FencedInstanceId);
+    assert_eq!((stand.state(), stand.terminated()), (MemberState::Left, None));
+}
+
+/// However late it hears of the rebalance, the record in hand has some time.
+#[test]
+fn a_member_that_hears_very_late_of_a_rebalance_still_drains() {
+    let mut stand = Stand::new();
+    stand.stable(3);
+    stand.answered(E::None);
+    stand.answered(E::None);
+    for _ in 0..12 {
+        stand.pass(secs(5));
+        stand.answered(E::NotCoordinator);
+        stand.find();
+    }
+    stand.effects.clear();
+    stand.answered(E::RebalanceInProgress);
+    let drain = stand.effects.iter().find_map(|effect| match effect {
+        Effect::DrainWorkers { within, .. } => Some(*within),
+        _ => None,
+    });
+    assert!(drain.is_some_and(|within| within >= secs(1)), "{drain:?}");
+}
+
+/// Symptom: what a cooperative assignment added while it took something away was told of twice.
+#[test]
+fn a_partition_that_comes_while_another_goes_is_told_of_once() {
+    let mut stand = Stand::with(cooperative());
+    stand.stable(3);
+    let generation = |stand: &mut Stand, number, partitions: &[i32]| {
+        stand.answered(E::RebalanceInProgress);
+        stand.effects.retain(|effect| matches!(effect, Effect::Ask { .. }));
+        let (round, _) = stand.join();
+        let response =
+            JoinGroupResponse { protocol_name: Some("cooperative-sticky".into()), ..follower(number) };
+        stand.join_answer(round, response);
+        let (round, _) = stand.sync();
+        let mut answer = crate::stand::assigned(partitions);
+        answer.protocol_name = Some("cooperative-sticky".into());
+        stand.answer(round, Ok(Answer::Synced(answer)));
+    };
+    generation(&mut stand, 4, &[1, 2]);
+    let told = |stand: &Stand| {
+        let all = stand.notices().filter_map(|notice| match notice {
+            Notice::Assigned { partitions, .. } => Some(partitions.clone()),
+            _ => None,
+        });
+        all.flatten().collect::<Vec<_>>()
+    };
+    assert_eq!(told(&stand), [], "0 goes first");
+    stand.drained();
+    stand.released("revoked");
+    let (round, _) = stand.join();
+    let response = JoinGroupResponse { protocol_name: Some("cooperative-sticky".into()), ..follower(5) };
+    stand.join_answer(round, response);
+    let (round, _) = stand.sync();
+    let mut answer = crate::stand::assigned(&[1, 2]);
+    answer.protocol_name = Some("cooperative-sticky".into());
+    stand.answer(round, Ok(Answer::Synced(answer)));
+    assert_eq!(told(&stand), [partition(2)]);
+}

@@ -32,7 +32,7 @@ invariants! {
     NothingIsSkipped,
     /// A member that is over says nothing, does nothing, waits for nothing, whatever reaches it.
     SilentAfterTheEnd,
-    /// No heart beats while a JoinGroup is outstanding, but for that of a member that ends meanwhile and drains.
+    /// No heart beats while a JoinGroup is outstanding.
     NoBeatInAJoin,
     /// No heart beats once a LeaveGroup is out.
     NoBeatAfterTheLeave,
@@ -52,6 +52,8 @@ invariants! {
     EndsOnlyForACause,
     /// A member ends when it is closed, or when its workers gave up.
     EndsWhenCalledFor,
+    /// A deadline that comes leads to something, or to a later one: a driver would spin otherwise.
+    TimersMoveOn,
     /// An end is over by its deadline.
     EndsInTime,
     /// When the faults are over everybody alive is in, every partition has exactly one worker, and commits follow.

@@ -116,16 +116,23 @@ impl World {
         let called_for = matches!(input, Input::Close { .. } | Input::WorkersGaveUp { .. });
         let fenced = matches!(&input, Input::Beat { epoch, beat: Beat::Answered(ErrorCode::FencedInstanceId) }
             if member.armed.as_ref().is_some_and(|(armed, _)| armed == epoch));
+        let due = matches!(input, Input::Deadline);
         let input = self.tampered(index, input);
         let heard = input.is_some();
         let effects = input.map(|input| self.members[index].core.handle(input, self.now));
+        let idle = effects.as_ref().is_some_and(Vec::is_empty);
         for effect in effects.into_iter().flatten() {
             self.perform(index, life, effect)?;
         }
+        let spins = self.plants(Invariant::TimersMoveOn);
         let member = &mut self.members[index];
         if member.life != life {
             return Ok(());
         }
+        let again = member.core.deadline().map(|at| if spins { self.now } else { at });
+        Invariant::TimersMoveOn.holds(!(due && idle && again.is_some_and(|at| at <= self.now)), || {
+            format!("m{index} is due again at once, in {:?}", member.core.state())
+        })?;
         let ends = member.core.is_ending();
         if ends && member.ends_by.is_none() {
             member.ends_by = Some(self.now + TERMINAL_TIMEOUT);

@@ -80,7 +80,8 @@ async fn embedded() -> Result<Running, Failed> {
     let program = std::env::current_exe().map_err(start)?;
     let mut process = Command::new(program)
         .arg("broker")
-        .stdin(Stdio::null())
+        // It ends with this program, however that ends.
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
@@ -91,12 +92,14 @@ async fn embedded() -> Result<Running, Failed> {
     Ok(Running::Embedded { address, process })
 }
 
-/// The embedded broker's process: says its address, serves until it is killed.
+/// The embedded broker's process: says its address, serves until it is killed or whoever started it is gone.
 pub(crate) async fn serve() -> Result<(), Failed> {
     let started = Broker::builder().listen("127.0.0.1:0").start().await;
     let broker = started.map_err(|error| broker_failed(&error.to_string()))?;
     println!("{}", broker.bootstrap_servers().join(","));
-    std::future::pending().await
+    let end = || std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    let _ = tokio::task::spawn_blocking(end).await;
+    Ok(())
 }
 
 /// Apache Kafka in a folder of its own, from the moment it is asked to start.
