@@ -129,9 +129,9 @@ impl Ledger {
         self.partitions.get(partition)?.committed
     }
 
-    /// A partition and its committed offset, if any is known.
-    pub fn known(&self) -> Option<(TopicPartition, i64)> {
-        self.partitions.iter().find_map(|(partition, entry)| Some((partition.clone(), entry.committed?)))
+    /// The committed offsets that are known.
+    pub fn known(&self) -> impl Iterator<Item = (TopicPartition, i64)> {
+        self.partitions.iter().filter_map(|(partition, entry)| Some((partition.clone(), entry.committed?)))
     }
 
     /// What is handled and not committed.

@@ -81,7 +81,7 @@ impl Membership {
     /// JoinGroup, and if that was lost the partitions it works on are soon another's. A commit that is taken proves it,
     /// and extends the session as a beat does.
     fn proof_due(&self) -> Option<Instant> {
-        let known = self.ledger.is_dirty() || self.ledger.known().is_some();
+        let known = self.ledger.is_dirty() || self.ledger.known().next().is_some();
         let last_good = self.heartbeat.last_good.filter(|_| known && self.works_while_joining())?;
         Some(last_good + self.config.heartbeat_interval)
     }
@@ -91,8 +91,9 @@ impl Membership {
         if !self.ledger.is_dirty() {
             self.committing.asked = false;
             self.committing.due = None;
-            if proof && let Some(known) = self.ledger.known() {
-                self.send_commit(vec![known], true, now, fx);
+            if proof {
+                let known = self.ledger.known().collect();
+                self.send_commit(known, true, now, fx);
             }
             return;
         }

@@ -28,6 +28,8 @@ pub(super) struct Ending {
     patient_until: Instant,
     /// Handled, but not committed, because nobody knew the coordinator.
     uncommitted: Vec<(TopicPartition, i64)>,
+    /// Whose record in hand was cut off.
+    pub(super) aborted: Vec<TopicPartition>,
     pub(super) report: CloseReport,
 }
 
@@ -132,8 +134,16 @@ impl Membership {
         // Whoever leads the generation that is being completed would wait for itself.
         let leads = self.state == MemberState::CompletingRebalance && self.leadership.is_some();
         let patience = if leads { Duration::ZERO } else { PATIENCE.min(total / 4) };
-        let (uncommitted, report, patient_until) = (Vec::new(), CloseReport::default(), now + patience);
-        self.ending = Some(Ending { kind, deadline, leave, joining, patient_until, uncommitted, report });
+        self.ending = Some(Ending {
+            kind,
+            deadline,
+            leave,
+            joining,
+            patient_until: now + patience,
+            uncommitted: Vec::new(),
+            aborted: Vec::new(),
+            report: CloseReport::default(),
+        });
         self.leadership = None;
         self.not_before = None;
         self.heartbeat.rejoin_at = None;
@@ -261,13 +271,15 @@ impl Membership {
             let code = codes.get(partition).copied().unwrap_or(ErrorCode::UnknownServerError);
             match verdict(GroupApi::OffsetCommit, code) {
                 Verdict::Success => committed.push((partition.clone(), *offset)),
+                // Put off for a rebalance: an end does not wait for that.
+                Verdict::Retry if code != ErrorCode::RebalanceInProgress => moved = Some(code),
                 Verdict::FindCoordinator => moved = Some(code),
                 _ => {}
             }
         }
         let done = |partition: &TopicPartition| committed.iter().any(|(other, _)| other == partition);
         ending.uncommitted.retain(|(partition, _)| !done(partition));
-        ending.report.dropped.retain(|partition| !done(partition));
+        ending.report.dropped.retain(|partition| !done(partition) || ending.aborted.contains(partition));
         ending.report.committed.extend(committed.iter().cloned());
         // All that was handled is committed and nothing was aborted: late, but in order.
         ending.report.forced = !ending.report.dropped.is_empty();

@@ -241,6 +241,7 @@ impl Membership {
         if let Some(ending) = &mut self.ending {
             ending.report.forced |= handover.cut_short || !aborted.is_empty();
             ending.report.dropped.extend(dropped);
+            ending.aborted.extend(aborted);
         }
         if self.owned.is_empty() || (self.ending.is_none() && self.generation >= 0) {
             return self.after_handover(now, fx);

@@ -184,7 +184,8 @@ fn c_close_08_a_forced_close_looks_for_the_coordinator_until_its_time_is_over() 
 
 /// A member with work to commit and without a coordinator is closed, and looks for it until it is there again, which is
 /// late in its time; then every question is answered well. What went out behind the search, in order.
-fn found_late(config: MembershipConfig) -> (Stand, Vec<&'static str>) {
+fn found_late(config: MembershipConfig, aborted: &[i32]) -> (Stand, Vec<&'static str>) {
+    let mut loading = 2;
     let mut stand = Stand::with(config);
     stand.stable(3);
     stand.handled(0, 15);
@@ -198,7 +199,9 @@ fn found_late(config: MembershipConfig) -> (Stand, Vec<&'static str>) {
         stand.now = stand.core.deadline().expect("something is due").max(stand.now);
         stand.input(Input::Deadline);
         if stand.has(|effect| matches!(effect, Effect::ReleaseWorkers { .. })) {
-            stand.released("revoked");
+            let (round, _) = stand.order();
+            let aborted = aborted.iter().map(|number| partition(*number)).collect();
+            stand.input(Input::Released { round, aborted });
         }
         while stand.asks() > 0 {
             let (round, question) = stand.question();
@@ -210,8 +213,11 @@ fn found_late(config: MembershipConfig) -> (Stand, Vec<&'static str>) {
                     ..Default::default()
                 })),
                 Question::CommitOffsets(request) => {
+                    // It loads at first.
+                    loading -= 1;
+                    let code = if loading > 0 { E::CoordinatorLoadInProgress } else { E::None };
                     asked.push("commit");
-                    stand.commit_answer(round, &request, E::None);
+                    stand.commit_answer(round, &request, code);
                     continue;
                 }
                 Question::Leave(_) => {
@@ -229,17 +235,22 @@ fn found_late(config: MembershipConfig) -> (Stand, Vec<&'static str>) {
 #[test]
 fn c_close_08_a_coordinator_found_late_in_a_close_gets_the_commit_and_the_leave() {
     for (instance, expected, leave) in [
-        (None, &["commit", "leave"][..], LeaveOutcome::Left),
-        (Some("i"), &["commit"][..], LeaveOutcome::NotSent),
+        (None, &["commit", "commit", "leave"][..], LeaveOutcome::Left),
+        (Some("i"), &["commit", "commit"][..], LeaveOutcome::NotSent),
     ] {
         let config = MembershipConfig { group_instance_id: instance.map(Into::into), ..config() };
-        let (stand, asked) = found_late(config);
+        let (stand, asked) = found_late(config, &[]);
         assert_eq!(asked, expected, "{instance:?}");
         let [Effect::Closed(report)] = &stand.effects[stand.effects.len() - 1..] else { panic!() };
         assert_eq!((report.leave.clone(), report.forced), (leave, false), "{report:?}");
         assert_eq!(report.committed.values().copied().collect::<Vec<_>>(), [15]);
         assert!(report.dropped.is_empty(), "{report:?}");
     }
+    // What was cut off stays so, though what was handled before it is committed.
+    let (stand, _) = found_late(config(), &[0]);
+    let report = report(&stand);
+    assert_eq!((report.forced, report.dropped.as_slice()), (true, &[partition(0)][..]));
+    assert_eq!(report.committed.values().copied().collect::<Vec<_>>(), [15]);
 }
 
 /// A static cooperative member whose session ends while its JoinGroup is out; the round of that JoinGroup, after which
@@ -390,7 +401,7 @@ fn c_hb_04_a_member_that_works_while_it_joins_shows_by_commits_that_it_is_counte
         let (round, request) = proof(&mut stand);
         assert_eq!(stand.now - begun, secs(3) * half);
         let [topic] = &request.topics[..] else { panic!("{request:?}") };
-        assert_eq!((topic.partitions.len(), topic.partitions[0].offset), (1, 10));
+        assert_eq!((topic.partitions.len(), topic.partitions[0].offset), (2, 10));
         stand.commit_answer(round, &request, E::None);
         assert!(!stand.notices().any(|notice| matches!(notice, Notice::Committed(_))), "nothing new");
     }
