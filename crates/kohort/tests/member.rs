@@ -49,3 +49,5 @@ mod static_members;
 mod support;
 #[path = "member/topics.rs"]
 mod topics;
+#[path = "member/worlds.rs"]
+mod worlds;
