@@ -6,6 +6,7 @@
 use kohort::supervisor::Supervisor;
 use kohort::{ConsumerGroup, Context, Handler, MemberEvent, Record};
 use std::{collections::HashMap, convert::Infallible, error::Error, time::Duration};
+use tokio::signal::{ctrl_c, unix};
 
 #[derive(Default)]
 struct Orders {
@@ -34,12 +35,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .child(orders.child_spec("orders")?)
         .start()
         .await?;
+    let mut terminate = unix::signal(unix::SignalKind::terminate())?;
     loop {
         tokio::select! {
-            Some(event) = events.next() => if let MemberEvent::Terminated { class, reason, .. } = event {
-                eprintln!("terminated [{class}]: {reason}");
+            Some(event) = events.next() => match event {
+                MemberEvent::Unreachable { reason, .. } => eprintln!("still trying: {reason}"),
+                MemberEvent::Terminated { class, reason, .. } => eprintln!("terminated [{class}]: {reason}"),
+                _ => {}
             },
-            _ = tokio::signal::ctrl_c() => break,
+            _ = ctrl_c() => break,
+            _ = terminate.recv() => break,
         }
     }
     app.shutdown().await; // handled work is committed, the group is left

@@ -64,7 +64,7 @@ pub(crate) struct Args {
     /// Be a static member with this group instance id; with several members, the prefix of ID-INDEX-consumer
     #[arg(long, value_name = "ID")]
     instance_id: Option<String>,
-    /// A setting by its Kafka name, such as session.timeout.ms=10000 (repeatable)
+    /// A setting by its Kafka name, such as session.timeout.ms=10000 (repeatable); it wins over the options above
     #[arg(long, value_name = "KEY=VALUE", value_parser = units::property)]
     property: Vec<(String, String)>,
     /// How many heartbeat crashes within the window are survived in place: a number, or unlimited
@@ -265,7 +265,9 @@ async fn close(
 }
 
 fn show(args: &Args, event: &MemberEvent) {
-    if args.quiet {
+    // What keeps records from coming is an error, although the command goes on.
+    let trouble = matches!(event, MemberEvent::Unreachable { .. } | MemberEvent::PartitionFailed { .. });
+    if args.quiet && !trouble {
         return;
     }
     if let Some((paint, text)) = narrate::line(event) {

@@ -35,6 +35,7 @@ pub(crate) fn topic(text: &str) -> Result<(String, i32), String> {
     let (name, partitions) = text.rsplit_once(':').unwrap_or((text, "1"));
     match partitions.parse() {
         Ok(partitions) if partitions > 0 && !name.is_empty() => Ok((name.to_owned(), partitions)),
+        Ok(_) if !name.is_empty() => Err("a topic has at least one partition".into()),
         _ => Err("write a topic as NAME:PARTITIONS, such as orders:4".into()),
     }
 }

@@ -221,6 +221,20 @@ fn a_consumer_waits_for_a_broker_that_comes_later() {
 }
 
 #[test]
+fn a_quiet_consumer_still_says_what_keeps_records_from_coming() {
+    let broker = BrokerProcess::start(&["--topic", "t:1"]);
+    let arguments = ["consume", "--bootstrap-server", &broker.address, "--group", "g", "--topic", "t", "-q"];
+    let mut consumer = Running::start(&[&arguments[..], &["--from", "none"]].concat());
+    consumer.says("no offset is committed, and auto.offset.reset is none");
+    assert_eq!(consumer.stop().code, Some(0));
+    let address = format!("127.0.0.1:{}", free_port());
+    let arguments = ["consume", "--bootstrap-server", &address, "--group", "g", "--topic", "t", "-q"];
+    let mut consumer = Running::start(&arguments);
+    consumer.says("cannot reach the cluster");
+    assert_eq!(consumer.stop().code, Some(0));
+}
+
+#[test]
 fn a_reader_that_closes_stdout_ends_the_command_quietly() {
     let broker = BrokerProcess::start(&["--topic", "t:1"]);
     let lines: String = (0..50_000).map(|n| format!("{n}\n")).collect();

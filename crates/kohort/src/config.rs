@@ -18,6 +18,8 @@ pub(crate) use instance::InstanceId;
 
 use crate::error::ConfigError;
 
+pub(crate) use self::property::names as property_names;
+
 /// No span is longer: Kafka's are 32-bit milliseconds, and a sum of two stays within what clocks can tell.
 pub(crate) const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
 
@@ -34,7 +36,7 @@ pub enum AutoOffsetReset {
     #[default]
     Latest,
     /// Nowhere: the partition is not read, [`MemberEvent::PartitionFailed`](crate::MemberEvent::PartitionFailed)
-    /// names the offset that is missing, and the member is unhealthy until an offset is committed and the partition
+    /// tells it, with the offset that is gone if there was one, and the member is unhealthy until an offset is committed and the partition
     /// is assigned anew. For those to whom records skipped or read again are worse than none.
     None,
 }

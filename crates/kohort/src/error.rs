@@ -41,7 +41,10 @@ pub enum ConfigError {
 }
 
 fn nearest_text(nearest: &Option<String>) -> String {
-    nearest.as_ref().map(|key| format!("; did you mean {key:?}?")).unwrap_or_default()
+    match nearest {
+        Some(key) => format!("; did you mean {key:?}?"),
+        None => format!("; known are {}", crate::config::property_names().join(", ")),
+    }
 }
 
 /// Why a member did not start. No network is needed to start one, so a broker that is not there is no reason.

@@ -203,8 +203,11 @@ impl Incarnation {
         if snapshot.state != MemberState::Stable {
             return Health::Rebalancing;
         }
-        match slots.values().find_map(|slot| slot.failure()) {
-            Some(reason) => Health::Unhealthy { cause: reason.to_owned() },
+        let failure = |(partition, slot): (&TopicPartition, &Arc<Slot>)| {
+            slot.failure().map(|reason| format!("{partition}: {reason}"))
+        };
+        match slots.iter().find_map(failure) {
+            Some(cause) => Health::Unhealthy { cause },
             None => Health::Healthy,
         }
     }

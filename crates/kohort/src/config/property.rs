@@ -111,6 +111,11 @@ fn millis(key: &str, value: &str) -> Result<Duration, ConfigError> {
 }
 
 /// The known property that takes the fewest edits, unless it takes too many to be what was meant.
+/// The names of all that are known.
+pub(crate) fn names() -> Vec<&'static str> {
+    PROPERTIES.iter().map(|(name, _)| *name).collect()
+}
+
 fn nearest(key: &str) -> Option<String> {
     let (distance, best) = PROPERTIES.iter().map(|(known, _)| (edits(key, known), *known)).min()?;
     (distance <= key.len() / 3).then(|| best.to_owned())
@@ -161,7 +166,8 @@ mod tests {
             "unknown property \"session.timeout\"; did you mean \"session.timeout.ms\"?"
         );
         let error = apply(&mut config(), "xyz", "1").unwrap_err();
-        assert_eq!(error.to_string(), "unknown property \"xyz\"");
+        let told = error.to_string();
+        assert!(told.starts_with("unknown property \"xyz\"; known are auto.commit.interval.ms, "), "{told}");
     }
 
     #[test]

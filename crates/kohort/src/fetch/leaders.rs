@@ -149,7 +149,10 @@ impl Leaders {
                 Some(offset) => format!("offset {offset} is not in the log any more"),
                 None => "no offset is committed".into(),
             };
-            let reason = format!("{missing}, and auto.offset.reset is none: {partition} is not read");
+            let reason = format!(
+                "{missing}, and auto.offset.reset is none: it is not read until an offset is committed for it and it is assigned \
+                 anew"
+            );
             if let Some(slot) = self.incarnation.slots().get(&partition) {
                 slot.set_failure(reason.clone());
             }
