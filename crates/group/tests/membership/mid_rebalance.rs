@@ -48,6 +48,32 @@ fn nobody() -> Result<Answer, Failure> {
     Ok(Answer::Coordinator(address))
 }
 
+/// Lets a member that closes have its time; every question gets this answer, and workers whose record in hand is not cut
+/// off end when they are told.
+fn until_left(stand: &mut Stand, aborted: &[i32], mut answer: impl FnMut(&mut Stand, u64, Question)) {
+    while stand.state() != MemberState::Left {
+        stand.now = stand.core.deadline().expect("something is due").max(stand.now);
+        stand.input(Input::Deadline);
+        if stand.has(|effect| matches!(effect, Effect::ReleaseWorkers { .. })) {
+            let (round, _) = stand.order();
+            let aborted = aborted.iter().map(|number| partition(*number)).collect();
+            stand.input(Input::Released { round, aborted });
+        }
+        while stand.asks() > 0 {
+            let (round, question) = stand.question();
+            answer(stand, round, question);
+        }
+    }
+}
+
+/// As long as it closes, nobody can say where the coordinator is.
+fn unfound(stand: &mut Stand, answer: &Result<Answer, Failure>) {
+    until_left(stand, &[], |stand, round, question| {
+        assert!(matches!(question, Question::FindCoordinator(_)), "{question:?}");
+        stand.answer(round, answer.clone());
+    });
+}
+
 #[test]
 fn c_close_15_a_cooperative_member_closed_while_it_joins_commits_loses_and_leaves_without_waiting() {
     let (mut stand, late) = joining(cooperative());
@@ -157,20 +183,11 @@ fn c_close_08_a_forced_close_looks_for_the_coordinator_until_its_time_is_over() 
     close(&mut stand, 5);
     stand.drained();
     let mut lookups = Vec::new();
-    while stand.state() != MemberState::Left {
-        stand.now = stand.core.deadline().expect("something is due").max(stand.now);
-        assert!(stand.now <= deadline);
-        stand.input(Input::Deadline);
-        if stand.has(|effect| matches!(effect, Effect::ReleaseWorkers { .. })) {
-            stand.released("revoked");
-        }
-        if stand.asks() > 0 {
-            let (round, question) = stand.question();
-            assert!(matches!(question, Question::FindCoordinator(_)), "{question:?}");
-            lookups.push(stand.now - begun);
-            stand.answer(round, Err(network()));
-        }
-    }
+    until_left(&mut stand, &[], |stand, round, question| {
+        assert!(matches!(question, Question::FindCoordinator(_)), "{question:?}");
+        lookups.push(stand.now - begun);
+        stand.answer(round, Err(network()));
+    });
     assert_eq!(stand.now, deadline, "the whole time");
     let last = *lookups.last().unwrap();
     assert!(lookups.len() <= 10 && last > secs(4), "paced, to the end: {lookups:?}");
@@ -195,40 +212,29 @@ fn found_late(config: MembershipConfig, aborted: &[i32]) -> (Stand, Vec<&'static
     close(&mut stand, 5);
     stand.drained();
     let mut asked = Vec::new();
-    while stand.state() != MemberState::Left {
-        stand.now = stand.core.deadline().expect("something is due").max(stand.now);
-        stand.input(Input::Deadline);
-        if stand.has(|effect| matches!(effect, Effect::ReleaseWorkers { .. })) {
-            let (round, _) = stand.order();
-            let aborted = aborted.iter().map(|number| partition(*number)).collect();
-            stand.input(Input::Released { round, aborted });
-        }
-        while stand.asks() > 0 {
-            let (round, question) = stand.question();
-            let answer = match question {
-                Question::FindCoordinator(_) if stand.now < back => Err(network()),
-                Question::FindCoordinator(_) => Ok(Answer::Coordinator(CoordinatorAddress {
-                    host: "broker".into(),
-                    port: 9092,
-                    ..Default::default()
-                })),
-                Question::CommitOffsets(request) => {
-                    // It loads at first.
-                    loading -= 1;
-                    let code = if loading > 0 { E::CoordinatorLoadInProgress } else { E::None };
-                    asked.push("commit");
-                    stand.commit_answer(round, &request, code);
-                    continue;
-                }
-                Question::Leave(_) => {
-                    asked.push("leave");
-                    Ok(Answer::Left(LeaveGroupResponse::default()))
-                }
-                other => panic!("{other:?}"),
-            };
-            stand.answer(round, answer);
-        }
-    }
+    until_left(&mut stand, aborted, |stand, round, question| {
+        let answer = match question {
+            Question::FindCoordinator(_) if stand.now < back => Err(network()),
+            Question::FindCoordinator(_) => Ok(Answer::Coordinator(CoordinatorAddress {
+                host: "broker".into(),
+                port: 9092,
+                ..Default::default()
+            })),
+            Question::CommitOffsets(request) => {
+                // It loads at first.
+                loading -= 1;
+                let code = if loading > 0 { E::CoordinatorLoadInProgress } else { E::None };
+                asked.push("commit");
+                return stand.commit_answer(round, &request, code);
+            }
+            Question::Leave(_) => {
+                asked.push("leave");
+                Ok(Answer::Left(LeaveGroupResponse::default()))
+            }
+            other => panic!("{other:?}"),
+        };
+        stand.answer(round, answer);
+    });
     (stand, asked)
 }
 
@@ -332,15 +338,7 @@ fn a_leave_that_was_refused_until_the_close_was_over_is_reported_as_never_sent()
     stand.drained();
     stand.released("revoked");
     stand.left(LeaveGroupResponse { error: E::NotCoordinator, ..Default::default() });
-    while stand.state() != MemberState::Left {
-        stand.now = stand.core.deadline().expect("something is due").max(stand.now);
-        stand.input(Input::Deadline);
-        if stand.asks() > 0 {
-            let (round, question) = stand.question();
-            assert!(matches!(question, Question::FindCoordinator(_)), "{question:?}");
-            stand.answer(round, nobody());
-        }
-    }
+    unfound(&mut stand, &nobody());
     assert_ne!(report(&stand).leave, LeaveOutcome::NotSent, "one LeaveGroup went out");
 }
 
@@ -497,7 +495,7 @@ fn a_commit_that_the_revoked_hook_asks_for_goes_out() {
 #[test]
 fn a_close_that_never_sent_a_leave_group_says_so() {
     let mut outcomes = Vec::new();
-    for unreachable in [true, false] {
+    for answer in [Err(network()), nobody()] {
         let mut stand = Stand::new();
         stand.stable(3);
         stand.handled(0, 15);
@@ -505,18 +503,7 @@ fn a_close_that_never_sent_a_leave_group_says_so() {
         stand.effects.clear();
         close(&mut stand, 5);
         stand.drained();
-        while stand.state() != MemberState::Left {
-            stand.now = stand.core.deadline().expect("something is due").max(stand.now);
-            stand.input(Input::Deadline);
-            if stand.has(|effect| matches!(effect, Effect::ReleaseWorkers { .. })) {
-                stand.released("revoked");
-            }
-            if stand.asks() > 0 {
-                let (round, question) = stand.question();
-                assert!(matches!(question, Question::FindCoordinator(_)), "{question:?}");
-                stand.answer(round, if unreachable { Err(crate::stand::network()) } else { nobody() });
-            }
-        }
+        unfound(&mut stand, &answer);
         outcomes.push(report(&stand).leave);
     }
     assert_eq!(outcomes, [LeaveOutcome::NotSent, LeaveOutcome::NotSent], "no LeaveGroup went out");
