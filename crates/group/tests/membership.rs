@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
+#[path = "membership/closes.rs"]
+mod closes;
 #[path = "membership/committing.rs"]
 mod committing;
 #[path = "membership/cooperating.rs"]
