@@ -68,7 +68,7 @@ fn c_close_15_a_cooperative_member_closed_while_it_joins_commits_loses_and_leave
     assert_eq!(stand.now, begun, "nothing of the rebalance is waited for");
     stand.join_answer(late, follower(4));
     stand.answer(round, Ok(Answer::Left(LeaveGroupResponse::default())));
-    let [Effect::Closed(report)] = &stand.effects[stand.effects.len() - 1..] else { panic!() };
+    let report = report(&stand);
     assert_eq!((report.leave.clone(), report.forced, report.dropped.len()), (LeaveOutcome::Left, false, 0));
     assert_eq!(stand.state(), MemberState::Left);
 }
@@ -167,12 +167,13 @@ fn c_close_08_a_forced_close_looks_for_the_coordinator_until_its_time_is_over() 
     assert_eq!(stand.now, deadline, "the whole time");
     let last = *lookups.last().unwrap();
     assert!(lookups.len() <= 10 && last > secs(4), "paced, to the end: {lookups:?}");
-    let [Effect::Closed(report)] = &stand.effects[stand.effects.len() - 1..] else { panic!() };
+    let report = report(&stand);
     assert_eq!(
         (report.forced, report.leave.clone()),
         (true, LeaveOutcome::NotSent),
         "nobody was there to be told"
     );
+    assert_eq!(report.dropped, [partition(0)], "D-24: it says what was dropped");
 }
 
 /// A member with work to commit and without a coordinator is closed, and looks for it until it is there again, which is
@@ -223,7 +224,7 @@ fn c_close_08_a_coordinator_found_late_in_a_close_gets_the_commit_and_the_leave(
         let config = MembershipConfig { group_instance_id: instance.map(Into::into), ..config() };
         let (stand, asked) = found_late(config, &[]);
         assert_eq!(asked, expected, "{instance:?}");
-        let [Effect::Closed(report)] = &stand.effects[stand.effects.len() - 1..] else { panic!() };
+        let report = report(&stand);
         assert_eq!((report.leave.clone(), report.forced), (leave, false), "{report:?}");
         assert_eq!(report.committed.values().copied().collect::<Vec<_>>(), [15]);
         assert!(report.dropped.is_empty(), "{report:?}");

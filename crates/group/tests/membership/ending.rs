@@ -88,35 +88,6 @@ fn c_close_12_commit_then_revoked_then_leave_with_the_heart_disarmed_before() {
 }
 
 #[test]
-fn c_close_08_with_work_to_commit_the_whole_time_is_used_to_find_the_coordinator() {
-    let mut stand = Stand::new();
-    stand.stable(3);
-    stand.handled(0, 15);
-    stand.answered(E::NotCoordinator);
-    stand.effects.clear();
-    let begun = stand.now;
-    stand.close(DEFAULT, 1);
-    stand.drained();
-    while stand.report().is_none() {
-        if stand.asks() > 0 {
-            let (round, question) = stand.question();
-            assert!(matches!(question, Question::FindCoordinator(_)));
-            stand.answer(round, Err(network()));
-        }
-        if stand.has(|effect| matches!(effect, Effect::ReleaseWorkers { .. })) {
-            let (round, _) = stand.order();
-            stand.input(Input::Released { round, aborted: Vec::new() });
-        }
-        stand.pass(std::time::Duration::from_millis(10));
-    }
-    let took = stand.now - begun;
-    assert!(took >= std::time::Duration::from_millis(700) && took <= secs(1), "{took:?}");
-    let report = stand.report().unwrap();
-    assert!(report.forced);
-    assert_eq!(report.dropped.len(), 1, "D-24: it says what was dropped");
-}
-
-#[test]
 fn c_close_09_with_nothing_to_commit_and_no_coordinator_it_is_over_at_once() {
     let mut stand = Stand::new();
     stand.stable(3);

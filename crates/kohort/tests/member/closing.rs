@@ -8,7 +8,7 @@ use kohort_protocol::ApiKey;
 use tokio::time::{Instant, sleep};
 
 use crate::support::{
-    GROUP, Seen, Slow, TOPIC, broker, eventually, group, millis, recording, secs, stable, until,
+    GROUP, Seen, Slow, TOPIC, broker, eventually, group, millis, recorder, recording, secs, stable, until,
 };
 
 #[tokio::test(start_paused = true)]
@@ -308,10 +308,7 @@ async fn d_23_a_close_right_after_the_demand_for_a_member_id_leaves_with_the_pen
 async fn c_close_08_and_d_24_a_close_without_a_broker_tries_until_its_deadline_and_says_what_was_dropped() {
     let broker = broker(1).await;
     let seen = Seen::default();
-    let group = {
-        let seen = seen.clone();
-        group(&broker).commit_interval(secs(60)).handler(move |_| seen.handler()).build().unwrap()
-    };
+    let group = recorder(group(&broker).commit_interval(secs(60)), &seen);
     let mut events = group.events();
     let member = group.start().await.unwrap();
     stable(&mut events).await;
@@ -377,11 +374,8 @@ async fn c_close_15_a_cooperative_member_closed_while_it_joins_commits_and_leave
 {
     let broker = broker(2).await;
     let seen = Seen::default();
-    let group = {
-        let seen = seen.clone();
-        let builder = group(&broker).assignors([Assignor::CooperativeSticky]).commit_interval(secs(60));
-        builder.handler(move |_| seen.handler()).build().unwrap()
-    };
+    let builder = group(&broker).assignors([Assignor::CooperativeSticky]).commit_interval(secs(60));
+    let group = recorder(builder, &seen);
     let mut events = group.events();
     let member = group.start().await.unwrap();
     stable(&mut events).await;

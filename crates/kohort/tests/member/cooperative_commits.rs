@@ -4,16 +4,12 @@ use kohort::{Assignor, CommitError, ConsumerGroup, Context, Handler, MemberEvent
 use kohort_broker::Broker;
 use kohort_protocol::ApiKey;
 
-use crate::support::{GROUP, Seen, TOPIC, broker, eventually, group, secs, stable, until};
+use crate::support::{GROUP, Seen, TOPIC, broker, eventually, group, recorder, secs, stable, until};
 
 fn cooperative(broker: &Broker) -> (ConsumerGroup, Seen) {
     let seen = Seen::default();
-    let group = {
-        let seen = seen.clone();
-        let builder = group(broker).assignors([Assignor::CooperativeSticky]).commit_interval(secs(1));
-        builder.handler(move |_| seen.handler()).build().unwrap()
-    };
-    (group, seen)
+    let builder = group(broker).assignors([Assignor::CooperativeSticky]).commit_interval(secs(1));
+    (recorder(builder, &seen), seen)
 }
 
 /// Commits what came before each record.
@@ -111,15 +107,8 @@ async fn d_23_a_cooperative_follower_closed_just_before_its_leader_synced_commit
     let (leader, _) = cooperative(&broker);
     let (third, _) = cooperative(&broker);
     let seen = Seen::default();
-    let follower = {
-        let seen = seen.clone();
-        group(&broker)
-            .assignors([Assignor::CooperativeSticky])
-            .commit_interval(secs(60))
-            .handler(move |_| seen.handler())
-            .build()
-            .unwrap()
-    };
+    let builder = group(&broker).assignors([Assignor::CooperativeSticky]).commit_interval(secs(60));
+    let follower = recorder(builder, &seen);
     let leads = leader.start().await.unwrap();
     let mut events = leader.events();
     eventually("it leads", || leads.status().assignment.len() == 4).await;

@@ -6,15 +6,14 @@ use kohort_protocol::ApiKey;
 use tokio::time::{Instant, sleep};
 
 use crate::support::{
-    GROUP, Seen, Slow, TOPIC, broker, commit_from_outside, eventually, evict, group, recording, secs, stable,
-    until,
+    GROUP, Seen, Slow, TOPIC, broker, commit_from_outside, eventually, evict, group, recorder, recording,
+    secs, stable, until,
 };
 
 /// A group with this reset policy that writes down what it handles.
 fn policy(broker: &Broker, reset: AutoOffsetReset) -> (kohort::ConsumerGroup, Seen) {
     let seen = Seen::default();
-    let handler = seen.clone();
-    (group(broker).auto_offset_reset(reset).handler(move |_| handler.handler()).build().unwrap(), seen)
+    (recorder(group(broker).auto_offset_reset(reset), &seen), seen)
 }
 
 async fn produce(broker: &Broker, records: usize) {

@@ -10,7 +10,9 @@ use kohort_broker::Broker;
 use kohort_protocol::{ApiKey, ErrorCode};
 use tokio::time::{Instant, sleep};
 
-use crate::support::{GROUP, Seen, TOPIC, broker, eventually, group, millis, recording, secs, stable, until};
+use crate::support::{
+    GROUP, Seen, TOPIC, broker, eventually, group, millis, recorder, recording, secs, stable, until,
+};
 
 #[tokio::test(start_paused = true)]
 async fn d_14_without_a_broker_it_keeps_trying_says_so_once_and_joins_soon_after() {
@@ -222,10 +224,7 @@ async fn d_06_what_an_evicted_member_has_in_hand_is_all_that_two_members_handle(
 async fn d_26_a_coordinator_that_moves_and_loads_costs_no_rebalance_and_commits_get_through() {
     let broker = broker(1).await;
     let seen = Seen::default();
-    let group = {
-        let seen = seen.clone();
-        group(&broker).commit_interval(millis(500)).handler(move |_| seen.handler()).build().unwrap()
-    };
+    let group = recorder(group(&broker).commit_interval(millis(500)), &seen);
     let mut events = group.events();
     let member = group.start().await.unwrap();
     stable(&mut events).await;

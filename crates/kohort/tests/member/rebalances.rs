@@ -4,21 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use kohort::{
-    Assignor, CloseOptions, ConsumerGroup, ConsumerGroupBuilder, Context, ErrorCode, Handler, MemberEvent,
-    MemberState, Record, TerminalReason,
+    Assignor, CloseOptions, ConsumerGroup, Context, ErrorCode, Handler, MemberEvent, MemberState, Record,
+    TerminalReason,
 };
 use kohort_broker::{Broker, CoordinatorConfig};
 use kohort_protocol::ApiKey;
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::support::{
-    GROUP, Seen, Slow, TOPIC, broker, eventually, group, millis, recording, secs, stable, until,
+    GROUP, Seen, Slow, TOPIC, broker, eventually, group, millis, recorder, recording, secs, stable, until,
 };
-
-fn recorder(builder: ConsumerGroupBuilder, seen: &Seen) -> ConsumerGroup {
-    let seen = seen.clone();
-    builder.handler(move |_| seen.handler()).build().unwrap()
-}
 
 fn generation(broker: &Broker) -> i32 {
     broker.group(GROUP).unwrap().generation

@@ -7,7 +7,9 @@ use kohort_broker::{Broker, Fault, RequestSeen};
 use kohort_protocol::ApiKey;
 use tokio::time::sleep;
 
-use crate::support::{GROUP, Seen, TOPIC, broker, eventually, group, millis, recording, secs, stable, until};
+use crate::support::{
+    GROUP, Seen, TOPIC, broker, eventually, group, millis, recorder, recording, secs, stable, until,
+};
 
 /// The group's own requests, in order: what brings a member in.
 pub(crate) fn membership(broker: &Broker) -> Vec<RequestSeen> {
@@ -173,10 +175,7 @@ async fn c_reb_03_a_commit_that_fails_for_good_does_not_keep_a_member_from_joini
     let broker = broker(2).await;
     broker.produce(TOPIC, "key", "value").await.unwrap();
     let seen = Seen::default();
-    let group = {
-        let seen = seen.clone();
-        group(&broker).commit_interval(secs(60)).handler(move |_| seen.handler()).build().unwrap()
-    };
+    let group = recorder(group(&broker).commit_interval(secs(60)), &seen);
     let mut events = group.events();
     let member = group.start().await.unwrap();
     stable(&mut events).await;

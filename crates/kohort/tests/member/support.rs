@@ -109,14 +109,16 @@ impl Handler for Slow {
     }
 }
 
-/// A group whose handler only writes down.
+/// A group whose handler writes down what it gets.
+pub(crate) fn recorder(builder: ConsumerGroupBuilder, seen: &Seen) -> ConsumerGroup {
+    let seen = seen.clone();
+    builder.handler(move |_| seen.handler()).build().unwrap()
+}
+
+/// A group with the tests' settings that writes down what it gets.
 pub(crate) fn recording(broker: &Broker) -> (ConsumerGroup, Seen) {
     let seen = Seen::default();
-    let group = {
-        let seen = seen.clone();
-        group(broker).handler(move |_| seen.handler()).build().unwrap()
-    };
-    (group, seen)
+    (recorder(group(broker), &seen), seen)
 }
 
 /// A member of this group that is stable and whose heart beats; the log of requests is empty.
